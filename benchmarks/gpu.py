@@ -71,7 +71,7 @@ class Bench:
 
     @property
     def alu(self) -> float:
-        """Logical operations a second: 64 lanes a multiprocessor and cycle."""
+        """Logical operations per second: 64 lanes per multiprocessor and cycle."""
         return 64.0 * self.processors * self.clock
 
     @property
@@ -152,7 +152,7 @@ def run_thousand(bench: Bench) -> None:
     model = ising_grid(16, 16, coupling_max=1.0, seed=0)
     sweeps = 2 if bench.quick else 5000
     work = "Ising 16x16, 1,000 chains"
-    # 32 words: 32 multiprocessors have a block each, whose 128 threads update a colour at once; latency decides.
+    # 32 words: 32 multiprocessors have a block each, whose 128 threads update a color at once; latency decides.
     ours = compare(bench, work, model, 1000, sweeps, None, "")
     relate(bench, work, ours, run_thrml(bench, work, model, 1000, 5 if bench.quick else 1000), 3.0)
 
@@ -161,9 +161,9 @@ def run_large(bench: Bench) -> None:
     side, sweeps = (64, 2) if bench.quick else (4096, 100)
     work = f"Ising {side:,}x{side:,}, one chain"
     model = large_grid(side)
-    # Four couplings, a field, a code for the neighbours and the state, each once.
+    # Four couplings, a field, a code for the neighbors and the state, each once.
     floor = bench.bandwidth / (4 * 4 + 4 + 2 + 1 + 1)
-    with two_colours(side, side):
+    with two_colors(side, side):
         compare(bench, work, model, 1, sweeps, floor, "24 bytes", goal=1e11, exact=None)
     check_copies(bench, work)
 
@@ -184,7 +184,7 @@ def run_dense(bench: Bench) -> None:
     side, chains, sweeps = (6, 1 << 10, 2) if bench.quick else (22, 1 << 20, 200)
     work = f"binary, complete bipartite {side}+{side}, {chains:,} chains"
     model = ising_bipartite(side, side, coupling_max=0.3, seed=0)
-    # Groups of four neighbours: shift, mask, address, load and addition; a quarter of a Philox call, exp, comparison.
+    # Groups of four neighbors: shift, mask, address, load and addition; a quarter of a Philox call, exp, comparison.
     operations = 5.0 * -(-side // 4) + (20 + 20 + 10) / 4 + 10
     compare(bench, work, model, chains, sweeps, bench.issue / operations, f"{operations:.0f} instructions")
 
@@ -215,15 +215,15 @@ def large_grid(side: int) -> MarkovRandomField:
     return MarkovRandomField(np.full(n, 2), unary, edges, np.multiply.outer(couplings, [1.0, -1.0, -1.0, 1.0]).ravel())
 
 
-class two_colours:  # noqa: N801
-    """The colouring of a grid written down, instead of half a minute of search; it is checked as any other."""
+class two_colors:  # noqa: N801
+    """The coloring of a grid written down, instead of half a minute of search; it is checked as any other."""
 
     def __init__(self, rows: int, cols: int) -> None:
-        self.colours = (np.add.outer(np.arange(rows), np.arange(cols)) % 2).ravel()
+        self.colors = (np.add.outer(np.arange(rows), np.arange(cols)) % 2).ravel()
 
     def __enter__(self) -> None:
         self.kept = structure_module.coloring
-        structure_module.coloring = lambda n, edges: self.colours
+        structure_module.coloring = lambda n, edges: self.colors
 
     def __exit__(self, *_: object) -> None:
         structure_module.coloring = self.kept
@@ -341,7 +341,7 @@ def check_copies(bench: Bench, work: str) -> None:
     model = MarkovRandomField(
         np.tile(grid.num_states, copies), np.tile(grid.log_unary, copies), edges, np.tile(grid.log_pairwise, copies)
     )
-    with two_colours(8 * copies, 8):
+    with two_colors(8 * copies, 8):
         engine = make_chains(model, 1)
     engine.sweep(2 if bench.quick else BURN_IN, collect=False)
     seconds = device_seconds(lambda: engine.sweep(sweeps, collect=True), 1)
@@ -359,7 +359,7 @@ def check_copies(bench: Bench, work: str) -> None:
 
 
 def run_thrml(bench: Bench, work: str, model: MarkovRandomField, chains: int, sweeps: int) -> float | None:
-    """Two blocks, one for every colour, and chains by vmap; only the last configuration is observed."""
+    """Two blocks, one for every color, and chains by vmap; only the last configuration is observed."""
     try:
         import jax
         import jax.numpy as jnp
@@ -370,8 +370,8 @@ def run_thrml(bench: Bench, work: str, model: MarkovRandomField, chains: int, sw
         return None
     nodes = [SpinNode() for _ in range(model.num_variables)]
     edges = [(nodes[i], nodes[j]) for i, j in model.edges.tolist()]
-    colours = structure_module.coloring(model.num_variables, model.edges)
-    classes = [np.flatnonzero(colours == c) for c in (0, 1)]
+    colors = structure_module.coloring(model.num_variables, model.edges)
+    classes = [np.flatnonzero(colors == c) for c in (0, 1)]
     blocks = [Block([nodes[i] for i in members]) for members in classes]
     fields, couplings = model.log_unary[1::2], model.log_pairwise[::4]
     program = IsingSamplingProgram(

@@ -96,7 +96,7 @@ def run_potts(options: argparse.Namespace) -> bool:
     seconds = interleave(samplers, options.repeat)
     title = f"3-state Potts {side}x{side}, {chains} chains"
     rates = report(title, samplers, seconds, model.num_variables * chains * sweeps, None)
-    goal("updates a second", rates["fastmix"], 5e7)
+    goal("updates per second", rates["fastmix"], 5e7)
     # Its treewidth of 64 is out of reach. As many variables in strips of width 8 have the same kernel and are checked.
     strip = potts_grid(side, 8, coupling_max=1.0, seed=0)
     right = check_copies("Potts", strip, side // 8, chains, sweeps, samplers[0].engine.kernel)
@@ -129,15 +129,15 @@ def run_large(options: argparse.Namespace) -> bool:
     seconds = interleave(samplers, options.repeat)
     title = f"Ising {side:,}x{side:,}, one chain"
     rates = report(title, samplers, seconds, model.num_variables * sweeps, None)
-    goal("updates a second", rates["fastmix"], 1e8)
+    goal("updates per second", rates["fastmix"], 1e8)
     arrays = array_bytes(samplers[0].engine) / model.num_variables
     print(
-        f"  bytes a variable beyond the model: {arrays:.0f} in the engine's arrays, {held:.0f} with the adjacency,",
+        f"  bytes per variable beyond the model: {arrays:.0f} in the engine's arrays, {held:.0f} with the adjacency,",
         end="",
     )
     print(f" {peak:.0f} at most while building (to reach: {LARGE_BYTES:g}: {verdict(held <= LARGE_BYTES)})")
     same = compare_threads(model, max(1, sweeps // 10), 8 * options.repeat)
-    # As many sites as it takes for the kernel to cut colours into chunks, in copies of a grid with exact marginals.
+    # As many sites as it takes for the kernel to cut colors into chunks, in copies of a grid with exact marginals.
     grid = ising_grid(16, 16, coupling_max=1.0, seed=0)
     right = check_copies("Ising", grid, 256, 1, 10 * sweeps, samplers[0].engine.kernel)
     return right and same and agrees(samplers, None)
@@ -302,7 +302,7 @@ class Dwave:
 
 
 class Thrml:
-    """Two blocks, one for every colour, and chains by vmap; only the last configuration is observed."""
+    """Two blocks, one for every color, and chains by vmap; only the last configuration is observed."""
 
     name = "thrml"
 
@@ -315,9 +315,9 @@ class Thrml:
         fields, couplings = ising_parameters(model)
         nodes = [SpinNode() for _ in range(model.num_variables)]
         edges = [(nodes[i], nodes[j]) for i, j in model.edges.tolist()]
-        colours = coloring(model.num_variables, model.edges)
-        assert colours.max() == 1
-        self.classes = [np.flatnonzero(colours == c) for c in (0, 1)]
+        colors = coloring(model.num_variables, model.edges)
+        assert colors.max() == 1
+        self.classes = [np.flatnonzero(colors == c) for c in (0, 1)]
         blocks = [Block([nodes[i] for i in members]) for members in self.classes]
         ebm = IsingEBM(nodes, edges, jnp.array(fields), jnp.array(couplings), jnp.array(1.0))
         program = IsingSamplingProgram(ebm, blocks, [])
@@ -409,14 +409,14 @@ def interleave(samplers: list[Any], repeat: int) -> list[list[float]]:
 def report(
     title: str, samplers: list[Any], seconds: list[list[float]], updates: int, exact: FloatArray | None
 ) -> dict[str, float]:
-    """Print the table of a case; updates a second by name, from the best times."""
+    """Print the table of a case; updates per second by name, from the best times."""
     print(f"\n{title}: {updates:.3g} updates a call, kernel {samplers[0].engine.kernel}, load {load()}")
     errors = (
         ("", "")
         if exact is None
         else (f"{'largest':>10}{'std':>9}{'largest':>9}", f"{'error':>10}{'error':>9}{'ratio':>9}")
     )
-    print(f"{'':20}{'updates a second':>20}{'seconds':>16}{'time / ours':>16}{errors[0]}")
+    print(f"{'':20}{'updates per second':>20}{'seconds':>16}{'time / ours':>16}{errors[0]}")
     print(f"{'':20}{'best':>10}{'median':>10}" + f"{'best':>8}{'median':>8}" * 2 + errors[1])
     ours = min(seconds[0]), statistics.median(seconds[0])
     for sampler, own in zip(samplers, seconds, strict=True):

@@ -36,7 +36,7 @@ def main() -> None:
     proven = run.intervals(confidence=0.95, simultaneous=True)
     inside = bool(((proven.lower <= truth) & (truth <= proven.upper)).all())
     print(
-        f"sample     {run.stats['updates_per_second']:.2g} updates a second, largest error "
+        f"sample     {run.stats['updates_per_second']:.2g} updates per second, largest error "
         f"{np.abs(run.node_marginals - truth).max():.4f}, proven intervals hold: {'yes' if inside else 'NO'}"
     )
 

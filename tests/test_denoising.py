@@ -65,10 +65,10 @@ def test_noise_is_that_of_the_formula() -> None:
 def test_grey_values_of_every_kind_of_array() -> None:
     assert as_grey(np.array([[0, 65535], [0, 0]], dtype=np.uint16)).max() == 1.0
     assert as_grey(np.array([[True, False], [True, True]])).tolist() == [[1, 0], [1, 1]]
-    colour = np.zeros((2, 2, 3), dtype=np.uint8)
-    colour[..., 1] = 255
-    assert as_grey(colour)[0, 0] == pytest.approx(0.587)
-    assert as_grey(np.dstack([colour, np.full((2, 2), 9, dtype=np.uint8)]))[0, 0] == pytest.approx(0.587)
+    color = np.zeros((2, 2, 3), dtype=np.uint8)
+    color[..., 1] = 255
+    assert as_grey(color)[0, 0] == pytest.approx(0.587)
+    assert as_grey(np.dstack([color, np.full((2, 2), 9, dtype=np.uint8)]))[0, 0] == pytest.approx(0.587)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_annealing_steps_do_not_follow_what_they_weigh() -> None:
 
 
 def test_annealing_knows_of_states_that_no_chain_met() -> None:
-    """A variable against its neighbours: clusters seldom turn it to their side, where it would stay."""
+    """A variable against its neighbors: clusters seldom turn it to their side, where it would stay."""
     pairs = [(0, k) for k in range(1, 7)]
     unary = np.zeros((7, 2))
     unary[0, 1], unary[1:, 0] = 12.0, 5.0

@@ -256,7 +256,7 @@ def test_connected_components_equal_naive(graph: tuple[int, Pairs]) -> None:
 
 
 def test_components_of_stars_and_paths_are_found_at_once() -> None:
-    """Where hanging trees onto any smaller neighbour instead of the smallest would take a round for every variable."""
+    """Where hanging trees onto any smaller neighbor instead of the smallest would take a round for every variable."""
     n = 200_000
     others = np.arange(n - 1)
     star = np.stack([others, np.full(n - 1, n - 1)], axis=1)

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
+import fastmix
 from fastmix import MarkovRandomField, Progress, _clock, infer, project
 from fastmix._clock import listening
 from fastmix.instances import ising_grid
@@ -66,3 +68,49 @@ def test_a_bar_appears_for_long_calls_only(seconds, monkeypatch, capsys):
     assert shown.out == ""
     assert ("of 4 rows" in shown.err) == (seconds > 0)
     assert "wo\x1brk" not in shown.err
+
+
+def test_a_call_within_another_has_no_bar_of_its_own(monkeypatch):
+    monkeypatch.setattr(_clock, "bar_shown", lambda: True)
+    for outer in ("auto", None):
+        with listening(outer, "outer") as one, listening("auto", "inner") as two:
+            assert (one is None, two) == (outer is None, None)
+    with listening("auto", "alone") as one:
+        assert one is not None
+
+
+ROWS = np.random.default_rng(0).integers(0, 2, (30, 2))
+CALLS = {
+    "infer": lambda: infer(TINY),
+    "sample": lambda: fastmix.sample(TINY),
+    "temper": lambda: fastmix.temper(TINY),
+    "anneal": lambda: fastmix.anneal(TINY),
+    "perfect_sample": lambda: fastmix.perfect_sample(TINY),
+    "loopy_bp": lambda: fastmix.loopy_bp(TINY),
+    "mean_field": lambda: fastmix.mean_field(TINY),
+    "draw_exact": lambda: fastmix.draw_exact(TINY, num_draws=1),
+    "project": lambda: project(TINY, norm_bound=0.1),
+    "project, width": lambda: project(TINY, norm_bound=0.1, norm="width"),
+    "certify": lambda: fastmix.certify(TINY, accuracy=0.01),
+    "bracket": lambda: fastmix.bracket(TINY),
+    "most_probable": lambda: fastmix.most_probable(TINY),
+    "compare": lambda: fastmix.compare(TINY, methods=["mean-field"]),
+    "learn": lambda: fastmix.learn(ROWS),
+    "score": lambda: fastmix.score(TINY, ROWS),
+    "denoise": lambda: fastmix.denoising.denoise(np.random.default_rng(0).random((4, 4))),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_interrupt_is_the_same_exception_of_every_call(name, monkeypatch):
+    """Wherever it comes: a loop over models that catches errors of fastmix stops, and can ask for a result."""
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    # All calls make a clock first, in the scope where whoever listens is known.
+    monkeypatch.setattr(_clock.Clock, "__init__", interrupt)
+    with pytest.raises(fastmix.Interrupted) as stopped:
+        CALLS[name]()
+    assert stopped.value.result is None
+    assert not isinstance(stopped.value, fastmix.FastmixError)

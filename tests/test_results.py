@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import math
 import pickle
@@ -203,3 +204,55 @@ def test_draws_are_a_result_and_an_array():
     assert repr(result).startswith("DrawResult(7 draws")
     with pytest.raises(AttributeError, match="no attribute 'magic'"):
         result.magic  # noqa: B018
+
+
+ROWS = np.random.default_rng(0).integers(0, 2, (30, 2))
+ASKED: dict[str, dict[str, Any]] = {
+    "project": {"norm_bound": 0.1},
+    "certify": {"accuracy": 0.01},
+    "bracket": {},
+    "most_probable": {},
+    "draw_exact": {"num_draws": 2},
+    "compare": {"methods": ["mean-field"]},
+    "learn": {"data": ROWS},
+    "score": {"data": ROWS},
+}
+# What is in the model or the seed of the provenance, is data, or does not change the answer.
+ELSEWHERE = {"model", "seed", "data", "weights", "validation", "num_states", "reference_name", "progress",
+             "num_threads", "checkpoint", "checkpoint_seconds"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_provenance_has_every_option_and_the_statistics_say_what_ended_the_call(name: str) -> None:
+    function, pair = getattr(fastmix, name), MarkovRandomField.ising([(0, 1)], coupling=0.3)
+    given = ASKED[name] if name == "learn" else {"model": pair, **ASKED[name]}
+    result = function(**given)
+    assert set(inspect.signature(function).parameters) - ELSEWHERE <= set(result.provenance["options"])
+    assert result.stats["stopped_by"] == "done"
+    assert {"seconds", "compile_seconds"} <= set(result.stats)
+
+
+def test_what_infer_was_asked_for_is_in_the_provenance() -> None:
+    pair = MarkovRandomField.ising([(0, 1)], coupling=0.3)
+    options = infer(pair, bracket=True, log_z=True, edge_marginals=True, time_limit=8).provenance["options"]
+    assert {name: options[name] for name in ("bracket", "log_z", "edge_marginals", "time_limit")} == {
+        "bracket": True, "log_z": True, "edge_marginals": True, "time_limit": 8
+    }  # fmt: skip
+    result = infer(pair, bracket=True, time_limit=8)
+    assert result.stats["time_limit"] == 8
+    assert result.bracket.stats["time_limit"] == 4
+
+
+@pytest.mark.parametrize("backend", ["cpu", "auto"])
+def test_learning_says_where_it_ran_as_inference_does(backend: str) -> None:
+    pair = MarkovRandomField.ising([(0, 1)], coupling=0.3)
+    options: dict[str, Any] = {"backend": backend, "num_chains": 64, "seed": 0}
+    sampled = fastmix.learn(ROWS, moments="sampled", max_iter=1, **options)
+    annealed = fastmix.score(pair, ROWS, method="annealing", tol=1.0, **options)
+    for result in (sampled, annealed):
+        place, device = result.stats["backend"], result.provenance["device"]
+        assert place.partition(" ")[0] in ("cpu", "cuda")
+        assert device == "cpu" if place.startswith("cpu") else place == f"cuda ({device})"
+    for call in (lambda: fastmix.learn(ROWS, backend="gpu"), lambda: fastmix.score(pair, ROWS, backend="gpu")):
+        with pytest.raises(ValueError, match="backend must be cpu, cuda or auto, got 'gpu'"):
+            call()

@@ -173,6 +173,12 @@ def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
 
 
+def check_backend(backend: object) -> None:
+    """Refuse what is no place for chains to run."""
+    if backend not in ("cpu", "cuda", "auto"):
+        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
+
+
 def check_accuracy(accuracy: Any) -> float:
     """``accuracy`` as a number between 0 and 1."""
     return check_share("accuracy", accuracy, least=1e-15)

@@ -8,11 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fastmix._checks import check_seconds
-from fastmix.errors import printable
+from fastmix.errors import Interrupted, printable
 
 __all__ = [
     "NO_LIMIT", "Clock", "Listener", "OutOfTimeError", "Progress", "Report", "add_compiled", "bar_shown", "compiling",
@@ -125,6 +126,8 @@ class Progress:
         return f"{self.what}: {self.done:,}{of} {self.unit}{speed}{more}{left}"
 
 
+_WITHIN: ContextVar[bool] = ContextVar("within", default=False)  # another call of this thread
+
 Listener = Callable[[Progress], None]
 Report = Literal["auto"] | Listener | None  # what users may ask for
 
@@ -136,18 +139,24 @@ def bar_shown() -> bool:
 
 @contextlib.contextmanager
 def listening(progress: Report, what: str) -> Iterator[Listener | None]:
-    """Whom to tell, from what a user asked for: ``auto`` is a bar once the call has lasted two seconds."""
+    """Whom to tell, from what a user asked for: ``auto`` is a bar once the call has lasted two seconds.
+
+    Within another call ``auto`` is nobody: that one has the bar, or was told to have none. Around a whole call: a
+    KeyboardInterrupt that nothing in it could make a result of becomes an :class:`fastmix.Interrupted` without one.
+    """
     if progress is not None and progress != "auto" and not callable(progress):
         raise ValueError(f"progress must be 'auto', None or a function of a Progress, got {progress!r}")
-    if progress != "auto":
-        yield progress
-    elif not bar_shown():
-        yield None
-    else:
-        bar = _Bar(what)
-        try:
-            yield bar
-        finally:
+    bar = _Bar(what) if progress == "auto" and not _WITHIN.get() and bar_shown() else None
+    within = _WITHIN.set(True)
+    try:
+        yield bar if progress == "auto" else progress
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted before there was anything to report") from None
+    finally:
+        _WITHIN.reset(within)
+        if bar is not None:
             bar.close()
 
 

@@ -16,7 +16,7 @@ __all__ = [
     "rungs", "scatter", "traces",
 ]  # fmt: skip
 
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
+_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
 
 
 _DENSE = 1000  # variables up to which a matrix is drawn entry by entry
@@ -49,7 +49,7 @@ def new_axes(axes: Any = None, **size: Any) -> Any:
 
 
 def picture(axes: Any, values: NDArray[Any], *, label: str, **options: Any) -> Any:
-    """A matrix as a picture with a scale of colours."""
+    """A matrix as a picture with a scale of colors."""
     image = axes.imshow(values, interpolation="nearest", **options)
     axes.figure.colorbar(image, ax=axes, label=label, shrink=0.8)
     for axis in (axes.xaxis, axes.yaxis):  # rows and columns are numbered
@@ -58,13 +58,13 @@ def picture(axes: Any, values: NDArray[Any], *, label: str, **options: Any) -> A
 
 
 def labelled_picture(axes: Any, labels: NDArray[Any], names: Sequence[str]) -> Any:
-    """An array of labels as a picture, each in its own colour, with a key."""
+    """An array of labels as a picture, each in its own color, with a key."""
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
-    colours = [_COLOURS[k % len(_COLOURS)] for k in range(len(names))]
-    axes.imshow(labels, cmap=ListedColormap(colours), vmin=-0.5, vmax=len(names) - 0.5, interpolation="nearest")
-    keys = [Patch(color=colour, label=name) for colour, name in zip(colours, names, strict=True)]
+    colors = [_COLORS[k % len(_COLORS)] for k in range(len(names))]
+    axes.imshow(labels, cmap=ListedColormap(colors), vmin=-0.5, vmax=len(names) - 0.5, interpolation="nearest")
+    keys = [Patch(color=color, label=name) for color, name in zip(colors, names, strict=True)]
     axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
     axes.set_axis_off()
     return axes
@@ -76,7 +76,7 @@ def bars(axes: Any, names: Sequence[str], parts: Sequence[NDArray[Any]], errors:
     bottom = np.zeros(len(names))
     for state in range(largest):
         heights = np.array([p[state] if state < len(p) else 0.0 for p in parts])
-        axes.barh(positions, heights, left=bottom, color=_COLOURS[state % len(_COLOURS)], label=f"state {state}")
+        axes.barh(positions, heights, left=bottom, color=_COLORS[state % len(_COLORS)], label=f"state {state}")
         bottom += heights
     if errors is not None:
         ends, spread = [np.array([v[0] for v in values]) for values in (parts, errors)]
@@ -89,7 +89,7 @@ def bars(axes: Any, names: Sequence[str], parts: Sequence[NDArray[Any]], errors:
 
 def scatter(axes: Any, x: NDArray[Any], y: NDArray[Any], *, xlabel: str, ylabel: str) -> Any:
     """Points, and the line on which both coordinates are equal."""
-    axes.plot(x, y, ".", color=_COLOURS[0], markersize=3, rasterized=len(x) > 5000)
+    axes.plot(x, y, ".", color=_COLORS[0], markersize=3, rasterized=len(x) > 5000)
     axes.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     return axes
@@ -97,7 +97,7 @@ def scatter(axes: Any, x: NDArray[Any], y: NDArray[Any], *, xlabel: str, ylabel:
 
 def points(axes: Any, x: NDArray[Any], y: NDArray[Any], *, xlabel: str, ylabel: str, level: float) -> Any:
     """Points over a scale of powers of ten, and a line at the level that they should be below."""
-    axes.plot(x, y, ".", color=_COLOURS[0], markersize=4, rasterized=len(x) > 5000)
+    axes.plot(x, y, ".", color=_COLORS[0], markersize=4, rasterized=len(x) > 5000)
     axes.axhline(level, color="0.6", linewidth=0.8)
     axes.set(xlabel=xlabel, ylabel=ylabel, xscale="log")
     return axes
@@ -106,7 +106,7 @@ def points(axes: Any, x: NDArray[Any], y: NDArray[Any], *, xlabel: str, ylabel: 
 def traces(axes: Any, values: NDArray[Any], *, xlabel: str, ylabel: str) -> Any:
     """A line for every row."""
     for k, row in enumerate(values):
-        axes.plot(row, color=_COLOURS[k % len(_COLOURS)], linewidth=0.8, label=f"chain {k}")
+        axes.plot(row, color=_COLORS[k % len(_COLORS)], linewidth=0.8, label=f"chain {k}")
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
     return axes
@@ -114,7 +114,7 @@ def traces(axes: Any, values: NDArray[Any], *, xlabel: str, ylabel: str) -> Any:
 
 def curve(axes: Any, values: Sequence[float], *, xlabel: str, ylabel: str) -> Any:
     """Positive numbers in order, from 1 on, over a scale of powers of ten."""
-    axes.plot(np.arange(1, len(values) + 1), values, ".-", color=_COLOURS[0], linewidth=0.8)
+    axes.plot(np.arange(1, len(values) + 1), values, ".-", color=_COLORS[0], linewidth=0.8)
     axes.set(xlabel=xlabel, ylabel=ylabel, yscale="log")
     axes.xaxis.get_major_locator().set_params(integer=True)
     return axes
@@ -122,7 +122,7 @@ def curve(axes: Any, values: Sequence[float], *, xlabel: str, ylabel: str) -> An
 
 def counts(axes: Any, values: NDArray[Any], mean: float, *, label: str) -> Any:
     """A histogram of the finite ones of some numbers, with a line at their mean."""
-    axes.hist(values[np.isfinite(values)], bins=50, color=_COLOURS[0], alpha=0.7)
+    axes.hist(values[np.isfinite(values)], bins=50, color=_COLORS[0], alpha=0.7)
     if np.isfinite(mean):
         axes.axvline(mean, color="black", linewidth=0.8)
     axes.set(xlabel=label, ylabel="rows")
@@ -131,7 +131,7 @@ def counts(axes: Any, values: NDArray[Any], mean: float, *, label: str) -> Any:
 
 def rungs(axes: Any, positions: NDArray[Any], rejection: NDArray[Any]) -> Any:
     """Shares of rejected exchanges as steps between rungs, which are marked below."""
-    axes.stairs(rejection, positions, color=_COLOURS[0], fill=True, alpha=0.5)
+    axes.stairs(rejection, positions, color=_COLORS[0], fill=True, alpha=0.5)
     axes.plot(positions, np.zeros(len(positions)), "|", color="black", markersize=10, clip_on=False)
     axes.set(xlabel="position on the path", ylabel="rejected exchanges", ylim=(0.0, 1.0))
     return axes
@@ -143,7 +143,7 @@ def matrix(axes: Any, entries: Any, *, label: str) -> Any:
         axes.set(xlabel="variable j", ylabel="variable i")
         return picture(axes, entries.toarray(), label=label, cmap="magma_r", vmin=0.0)
     sums = np.sort(np.asarray(entries.sum(axis=1)).reshape(-1))[::-1]
-    axes.plot(np.arange(1, len(sums) + 1), sums, color=_COLOURS[0])
+    axes.plot(np.arange(1, len(sums) + 1), sums, color=_COLORS[0])
     axes.axhline(1.0, color="0.6", linewidth=0.8)
     axes.set(xlabel="variables, the strongest first", ylabel=f"sum of a row of {label}", xscale="log")
     return axes

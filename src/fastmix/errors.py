@@ -10,7 +10,7 @@ __all__ = [
     "NotConvergedError", "ResourceError", "UnfitMethodError", "printable",
 ]  # fmt: skip
 
-# What moves the cursor, colours or reorders a terminal's text, and half characters that it cannot be sent.
+# What moves the cursor, colors or reorders a terminal's text, and half characters that it cannot be sent.
 _NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 

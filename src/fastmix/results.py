@@ -108,7 +108,7 @@ class InferenceResult:
         return self.node_marginals[self.model.unary_offsets[i] : self.model.unary_offsets[i + 1]]
 
     def edge_marginal(self, i: int | str, j: int | str) -> FloatArray:
-        """Joint probabilities (L_i, L_j) of two neighbours."""
+        """Joint probabilities (L_i, L_j) of two neighbors."""
         if self.edge_marginals is None:
             raise ValueError(f"the method {self.method!r} was not asked for edge marginals")
         return self.model.edge_table(self.edge_marginals, i, j)

@@ -45,7 +45,7 @@ def conformance_models(
     yield "no edges", MarkovRandomField.from_tables([[0.3, 1.0], [0.0, -1.0, 2.0]], [], [])
     yield "isolated variable", MarkovRandomField.ising([(0, 2)], 0.8, [0.1, 0.5, -0.2])
     yield (
-        "one-state neighbour",
+        "one-state neighbor",
         MarkovRandomField.from_tables(
             [np.array([0.0, 0.5]), np.array([0.3]), np.array([0.0, 0.0, 1.0])],
             [(0, 1), (1, 2)],
@@ -74,7 +74,7 @@ def conformance_models(
         yield "forbidden states", MarkovRandomField.from_tables(closed, pairs, hard)
         equal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
         cycle = [(0, 1), (1, 2), (2, 3), (0, 3)]
-        yield "graph colouring", MarkovRandomField.from_tables(rng.normal(size=(4, 3)), cycle, [equal] * 4)
+        yield "graph coloring", MarkovRandomField.from_tables(rng.normal(size=(4, 3)), cycle, [equal] * 4)
     if strong:
         signs = np.array([1.0, 1, -1, 1, -1, 1, 1])
         yield "couplings of a thousand", MarkovRandomField.ising(grid, 1e3 * signs, rng.uniform(-1, 1, 6))

@@ -67,7 +67,7 @@ def test_target_is_fixed_by_a_sweep(seed):
     assert np.abs(after - target).sum() / 2 < tolerance
     random_scan = sum(updates) / len(updates)
     assert np.abs(target @ random_scan - target).sum() / 2 < tolerance
-    # The same sum must notice a neighbour that is left out.
+    # The same sum must notice a neighbor that is left out.
     left_out = target
     for i in tables.order:
         wrong = Patterns(without_edge(model, 0)) if i == int(model.edges[0, 0]) else tables
@@ -139,7 +139,7 @@ def run_chains(
     """Configurations after some sweeps from exact draws of the target.
 
     The sabotaged: ``sampled`` is another model than the target, and ``stale`` a variable whose update is seen by its
-    neighbours but not kept.
+    neighbors but not kept.
     """
     n = target.num_variables
     per_chain = 20 if kernel in ("table", "field") else NUM_DRAWS // 4
@@ -172,7 +172,7 @@ def test_sabotaged_joint_counts_fail(kernel):
     assert goodness(model, run_chains(model, kernel, sampled=flipped)) < FALSE_ALARM
     skipped = without_edge(model, 1)
     assert goodness(model, run_chains(model, kernel, sampled=skipped)) < FALSE_ALARM
-    # The first variable of a sweep that has neighbours: they have all seen the value that is not kept.
+    # The first variable of a sweep that has neighbors: they have all seen the value that is not kept.
     order = model.structure.visit_order[0].tolist()
     stale = next(i for i in order if model.adjacency.degree[i] > 1)
     assert goodness(model, run_chains(model, kernel, stale=stale)) < FALSE_ALARM

@@ -43,23 +43,23 @@ from oracle.chains import (
 
 
 @given(strategies.models(max_variables=5))
-def test_visit_order_goes_by_colour(model):
+def test_visit_order_goes_by_color(model):
     order, starts = model.structure.visit_order
     assert sorted(order.tolist()) == list(range(model.num_variables))
     assert starts[0] == 0
     assert starts[-1] == model.num_variables
-    colour = np.empty(model.num_variables, dtype=int)
+    color = np.empty(model.num_variables, dtype=int)
     for k, (a, b) in enumerate(itertools.pairwise(starts.tolist())):
         assert (np.diff(order[a:b]) > 0).all()
-        colour[order[a:b]] = k
-    assert all(colour[i] != colour[j] for i, j in model.edges.tolist())
+        color[order[a:b]] = k
+    assert all(color[i] != color[j] for i, j in model.edges.tolist())
 
 
 @given(strategies.models(max_variables=4))
 def test_tables_hold_every_conditional(model):
     model = reduce_model(model).model
     if not oracle.is_defined(model):
-        with pytest.raises(ModelError, match="has no allowed state for some states of its neighbours"):
+        with pytest.raises(ModelError, match="has no allowed state for some states of its neighbors"):
             Patterns(model)
         with pytest.raises((ModelError, UnfitMethodError)):
             check_conditionals(model)
@@ -79,7 +79,7 @@ def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
     unequal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     model = MarkovRandomField.from_tables(np.zeros((4, 3)), [(0, 1), (0, 2), (0, 3)], [unequal] * 3)
     monkeypatch.setattr(dependency, "_MAX_COVERS", 1)
-    with pytest.raises(UnfitMethodError, match="variable 0 has forbidden pairs and too many neighbours to check"):
+    with pytest.raises(UnfitMethodError, match="variable 0 has forbidden pairs and too many neighbors to check"):
         check_conditionals(model)
     check_conditionals(oracle.lopsided())  # too few states are ever forbidden
     check_conditionals(lopsided_binary())  # nothing is forbidden
@@ -149,7 +149,7 @@ def test_kernels_give_the_same_states(kernels):
 
 @pytest.mark.parametrize("kernel", [k for k in SYSTEMATIC if k != "four"])
 def test_every_number_of_neighbors(kernel):
-    # Variables i and j are joined where i + j is at least 12: all numbers of neighbours from 0 to 10 occur.
+    # Variables i and j are joined where i + j is at least 12: all numbers of neighbors from 0 to 10 occur.
     rng, n = np.random.default_rng(2), 12
     pairs = [(i, j) for i, j in itertools.combinations(range(n), 2) if i + j >= n]
     model = MarkovRandomField.from_tables(rng.normal(size=(n, 2)), pairs, rng.normal(size=(len(pairs), 2, 2)))

@@ -56,7 +56,7 @@ def draw_sites(stream, n, out):
 
 
 def numbers(seed: int, num_streams: int, count: int, first: int = 0) -> np.ndarray:
-    """Numbers (count, num_streams) of neighbouring streams."""
+    """Numbers (count, num_streams) of neighboring streams."""
     out = np.empty((count, num_streams), dtype=np.uint32)
     draw_all(make_streams(seed, first, num_streams), out)
     return out
@@ -213,7 +213,7 @@ def test_no_correlation_between_neighboring_streams_and_seeds():
     u, v = numbers(0, 256, 4096), numbers(1, 256, 4096)
     pairs = [(w[:, :-step], w[:, step:]) for w in (u, v) for step in (1, 2)]
     check_uncorrelated([*pairs, (u, v), (u[:, :-1], v[:, 1:])])
-    # Not only on average over the streams: no single pair of neighbours either.
+    # Not only on average over the streams: no single pair of neighbors either.
     check_uncorrelated([(u[:, c], u[:, c + 1]) for c in range(255)])
 
 

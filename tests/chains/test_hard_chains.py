@@ -35,16 +35,16 @@ def test_couplings_of_a_thousand(kernel, estimator):
     assert all(row in ([0, 0, 1, 1], [1, 1, 0, 0]) for row in states.tolist())
 
 
-def colouring_model(colours: int) -> MarkovRandomField:
-    """Proper colourings of a cycle of five with a tail, some colours preferred."""
+def coloring_model(colors: int) -> MarkovRandomField:
+    """Proper colorings of a cycle of five with a tail, some colors preferred."""
     edges = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4), (4, 5)]
-    table = np.where(np.eye(colours, dtype=bool), -np.inf, 0.0)
-    unary = np.random.default_rng(4).normal(size=(6, colours))
+    table = np.where(np.eye(colors, dtype=bool), -np.inf, 0.0)
+    unary = np.random.default_rng(4).normal(size=(6, colors))
     return MarkovRandomField.from_tables(unary, edges, [table] * len(edges))
 
 
 def hard_core() -> MarkovRandomField:
-    """No two neighbours of a cycle of six are both 1."""
+    """No two neighbors of a cycle of six are both 1."""
     edges = [(i, (i + 1) % 6) for i in range(6)]
     return MarkovRandomField.from_tables(
         np.random.default_rng(4).normal(size=(6, 2)), edges, [np.array([[0.0, 0.0], [0.0, -np.inf]])] * 6
@@ -54,7 +54,7 @@ def hard_core() -> MarkovRandomField:
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k != "field"])
 def test_forbidden_pairs_are_never_visited(kernel, estimator):
-    model = hard_core() if kernel == "four" else colouring_model(4)
+    model = hard_core() if kernel == "four" else coloring_model(4)
     start = draw_exact(model, num_draws=20, seed=1)
     engine = make(model, kernel, num_chains=20, estimator=estimator)
     engine.set_states(start)
@@ -67,7 +67,7 @@ def test_forbidden_pairs_are_never_visited(kernel, estimator):
 
 
 def test_forbidden_starts_are_left_in_one_sweep():
-    model = colouring_model(4)
+    model = coloring_model(4)
     for kernel in ("table", "product"):
         engine = make(model, kernel, num_chains=16)
         engine.set_states(np.zeros((16, 6), dtype=int))

@@ -266,5 +266,5 @@ def test_perfect_samples(run: Run) -> None:
     assert "7, independent and exact" in outcome.out
     with np.load("draws.npz") as data:
         assert data["draws"].shape == (1, 7, 9)
-    assert json.loads(run("sample", "grid.npz", "--method", "perfect", "--json").out)["num_samples"] == 100
+    assert json.loads(run("sample", "grid.npz", "--method", "perfect", "--json").out)["num_draws"] == 100
     assert_refused(run("sample", "grid.npz", "--method", "perfect", "--burn-in", "3"), 2, "--burn-in must not be given")

@@ -146,7 +146,7 @@ def test_options(run: Run, options: str) -> None:
         ("--num-states 2,2", "--num-states must be one number or 5, one for each column"),
         ("--hidden -1", "hidden must be"),
         ("--hidden 2 --objective pseudo-likelihood", "hidden variables need objective='likelihood'"),
-        ("--backend tpu", "--backend must be one of cpu, cuda, auto, got 'tpu'"),
+        ("--backend tpu", "--backend must be cpu, cuda or auto, got 'tpu'"),
         ("--time-limit 0", "--time-limit must be"),
         ("-o model.xyz", "model.xyz"),
         ("-o train.csv", "must not be the input"),

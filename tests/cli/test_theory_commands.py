@@ -118,7 +118,7 @@ def test_certify_says_where_a_chain_is_undefined(run):
     code, out, _ = run("certify", "undefined.npz", "--json")
     facts = json.loads(out)
     assert (code, facts["certified"], facts["norm_value"]) == (1, False, None)
-    assert "variable 1 has no allowed state for some states of its neighbours" in facts["advice"]
+    assert "variable 1 has no allowed state for some states of its neighbors" in facts["advice"]
     code, out, _ = run("certify", "undefined.npz")
     assert code == 1
     assert "variable 1 has no allowed state" in " ".join(out.split())

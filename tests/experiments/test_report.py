@@ -222,11 +222,11 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
-# -- colours --------------------------------------------------------------------------------------------------------
+# -- colors --------------------------------------------------------------------------------------------------------
 
 
-def linear(colour: str) -> np.ndarray:
-    values = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255.0
+def linear(color: str) -> np.ndarray:
+    values = np.array([int(color[k : k + 2], 16) for k in (1, 3, 5)]) / 255.0
     return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
 
 
@@ -241,8 +241,8 @@ def test_curves_stand_out_from_the_page() -> None:
         assert contrast(look.dark, "#14181d") >= 3.0
 
 
-def test_curves_differ_without_colour() -> None:
-    """Colours, or else marker, dash or filling: whoever sees no colours tells all curves apart."""
+def test_curves_differ_without_color() -> None:
+    """Colors, or else marker, dash or filling: whoever sees no colors tells all curves apart."""
     for a, b in itertools.combinations(STYLES.values(), 2):
         assert (a.marker, a.dash, a.hollow) != (b.marker, b.dash, b.hollow), f"{a.label} looks like {b.label}"
 
@@ -317,5 +317,5 @@ def test_page_in_a_browser(browser: Browser, folder: Path, width: int, dark: boo
     assert facts["requests"] == 0
     shade = [int(part) for part in re.findall(r"\d+", facts["page"])[:3]]
     assert (max(shade) < 60) == dark
-    assert facts["ink"] == facts["text"]  # the drawings take the colour of the text
+    assert facts["ink"] == facts["text"]  # the drawings take the color of the text
     assert facts["size"] >= 8  # pixels: labels can be read on a phone

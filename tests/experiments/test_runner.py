@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fastmix import Interrupted
 from fastmix.experiments import EXPERIMENTS, Progress, Settings, run_experiment, trials
 from fastmix.experiments.journal import Journal, completed_rows
 from fastmix.results import Status
@@ -151,7 +152,9 @@ def test_interrupt_leaves_a_report_and_goes_on_later(reference: Path, tmp_path: 
         if progress.done >= 10:
             raise KeyboardInterrupt
 
-    result = run(tmp_path, progress=stop)
+    with pytest.raises(Interrupted, match="what there is so far") as stopped:
+        run(tmp_path, progress=stop)
+    result = stopped.value.result
     assert (result.status, result.num_rows, result.num_run) == (Status.INTERRUPTED, 10, 10)
     assert "Not complete: 10 of" in result.report.read_text()
     result = run(tmp_path)

@@ -68,28 +68,28 @@ def test_text_can_be_masked_and_bytes() -> None:
 def test_frames_keep_names_and_states() -> None:
     frame = pd.DataFrame(
         {
-            "colour": ["red", "blue", None, "red"],
+            "color": ["red", "blue", None, "red"],
             "size": pd.Categorical(["s", "l", "m", "s"], categories=["s", "m", "l", "xl"]),
             "count": [10, 2, 2, np.nan],
             "flag": [True, False, True, True],
         }
     )
     table = read_data(frame)
-    assert table.variable_names == ("colour", "size", "count", "flag")
+    assert table.variable_names == ("color", "size", "count", "flag")
     assert table.state_names == (("blue", "red"), ("s", "m", "l", "xl"), ("2", "10"), ("False", "True"))
     assert table.states.tolist() == [[1, 0, 1, 1], [0, 2, 0, 0], [-1, 1, 0, 1], [1, 0, -1, 1]]
     model = model_of(frame)
-    again = read_data(frame[["flag", "count", "size", "colour"]], model=model)
+    again = read_data(frame[["flag", "count", "size", "color"]], model=model)
     assert again.states.tolist() == table.states.tolist()
 
 
 def test_unseen_states_and_columns_are_named() -> None:
-    model = model_of(pd.DataFrame({"colour": ["red", "blue"], "size": ["s", "l"]}))
-    with pytest.raises(ModelError, match="does not know in column 'colour': 'green'"):
-        read_data(pd.DataFrame({"colour": ["green"], "size": ["s"]}), model=model)
+    model = model_of(pd.DataFrame({"color": ["red", "blue"], "size": ["s", "l"]}))
+    with pytest.raises(ModelError, match="does not know in column 'color': 'green'"):
+        read_data(pd.DataFrame({"color": ["green"], "size": ["s"]}), model=model)
     with pytest.raises(ModelError, match="no column for 'size' and columns that the model does not have: 'weight'"):
-        read_data(pd.DataFrame({"colour": ["red"], "weight": ["s"]}), model=model)
-    with pytest.raises(ModelError, match="below 2 in column 'colour', got 2 in row 1"):
+        read_data(pd.DataFrame({"color": ["red"], "weight": ["s"]}), model=model)
+    with pytest.raises(ModelError, match="below 2 in column 'color', got 2 in row 1"):
         read_data([[0, 0], [2, 0]], model=model)
     assert read_data([["red", "l"]], model=model).states.tolist() == [[1, 0]]
 

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import fastmix
 import strategies
-from fastmix import MarkovRandomField, ModelError, NormBall, ResourceError, Status, UnfitMethodError, learn
+from fastmix import Interrupted, MarkovRandomField, ModelError, NormBall, ResourceError, Status, UnfitMethodError, learn
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates
@@ -363,7 +363,7 @@ def test_results_show_themselves() -> None:
         ({"hidden": -1}, ValueError, "hidden must be"),
         ({"num_chains": 2}, ValueError, "num_chains must be"),
         ({"time_limit": 0}, ValueError, "time_limit must be"),
-        ({"backend": "tpu"}, ValueError, "backend must be one of cpu, cuda, auto, got 'tpu'"),
+        ({"backend": "tpu"}, ValueError, "backend must be cpu, cuda or auto, got 'tpu'"),
     ],
 )
 def test_bad_arguments(sample: np.ndarray, options: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -390,8 +390,11 @@ def test_time_limit_and_interrupt_give_the_best_so_far(sample: np.ndarray) -> No
         raise KeyboardInterrupt
 
     for options in ({}, {"moments": "sampled"}, {"l1": 0.01}):
-        result = learn(sample[:500], seed=0, progress=interrupt, **options)
-        assert result.status is Status.INTERRUPTED
+        with pytest.raises(Interrupted, match="the best model so far") as stopped:
+            learn(sample[:500], seed=0, progress=interrupt, **options)
+        result = stopped.value.result
+        assert (result.status, result.stats["stopped_by"]) == (Status.INTERRUPTED, "interrupt")
+        assert result.provenance["seed"] == 0
         assert np.isfinite(result.model.parameters).all()
     result = learn(sample, time_limit=1e-9)
     assert result.status is Status.NOT_CONVERGED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fastmix import MarkovRandomField, learn, score
+from fastmix import Interrupted, MarkovRandomField, learn, score
 from fastmix.chains.cuda.device import cuda_available
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import read_data
@@ -145,9 +145,10 @@ def test_a_time_limit_and_ctrl_c_keep_the_model() -> None:
     def stop(_: object) -> None:
         raise KeyboardInterrupt
 
-    stopped = learn(data, hidden=4, moments="sampled", seed=0, progress=stop)
-    assert str(stopped.status) == "interrupted"
-    assert np.isfinite(stopped.model.parameters).all()
+    with pytest.raises(Interrupted) as stopped:
+        learn(data, hidden=4, moments="sampled", seed=0, progress=stop)
+    assert str(stopped.value.result.status) == "interrupted"
+    assert np.isfinite(stopped.value.result.model.parameters).all()
 
 
 def plain_results() -> list:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastmix import FormatError, MarkovRandomField, NormBall, Progress, Status, learn
+from fastmix import FormatError, Interrupted, LearnResult, MarkovRandomField, NormBall, Progress, Status, learn
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
 
@@ -43,14 +43,22 @@ def interrupting(after: int) -> Any:
     return listen
 
 
+def until_interrupted(**options: Any) -> LearnResult:
+    """What a run gives, or had when Ctrl-C ended it."""
+    try:
+        return learn(ROWS, **options)
+    except Interrupted as stop:
+        return stop.result
+
+
 @pytest.mark.parametrize("options", CASES)
 def test_interrupted_runs_end_with_the_same_bits(tmp_path: Path, options: dict[str, Any]) -> None:
     path = str(tmp_path / "run.ckpt")
     whole = learn(ROWS, seed=11, num_chains=64, progress=None, **options)
     stops = 0
     for after in (3, 1, 2, 9, 30, 10**9):
-        result = learn(
-            ROWS, seed=11 if stops == 0 else None, num_chains=64, checkpoint=path, checkpoint_seconds=0.0,
+        result = until_interrupted(
+            seed=11 if stops == 0 else None, num_chains=64, checkpoint=path, checkpoint_seconds=0.0,
             progress=interrupting(after), **options,
         )  # fmt: skip
         assert np.isfinite(result.model.parameters).all()
@@ -83,7 +91,7 @@ def test_an_interrupt_in_the_middle_of_a_round(tmp_path: Path, monkeypatch: pyte
         sweep(self, count)
 
     monkeypatch.setattr(sampled._Run, "_sweep", stop)
-    result = learn(ROWS, seed=1, checkpoint=path, **options)
+    result = until_interrupted(seed=1, checkpoint=path, **options)
     assert result.status is Status.INTERRUPTED
     assert 0 < len(result.history) < len(whole.history)
     assert learn(ROWS, checkpoint=path, **options).model == whole.model
@@ -96,7 +104,7 @@ def test_interrupts_before_the_first_round_give_the_start(monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sampled._Run, "_sweep", stop)
-    result = learn(ROWS, seed=1, moments="sampled")
+    result = until_interrupted(seed=1, moments="sampled")
     start = learn(ROWS, objective="pseudo-likelihood")
     assert (result.status, result.moment_error) == (Status.INTERRUPTED, None)
     np.testing.assert_allclose(result.model.parameters, start.model.parameters, atol=0.02)
@@ -107,7 +115,7 @@ def test_an_interrupted_validation_keeps_the_model(monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fastmix.learning.fit.log_normaliser", stop)
-    result = learn(ROWS, validation=ROWS[:50])
+    result = until_interrupted(validation=ROWS[:50])
     assert (result.status, result.validation_log_likelihood) == (Status.INTERRUPTED, None)
     assert result.model.num_edges == 10
 
@@ -131,7 +139,7 @@ def test_an_interrupt_between_two_fits_keeps_the_best(
         return solve(*args)
 
     monkeypatch.setattr(fit, "_solve", stop)
-    result = learn(ROWS, validation=ROWS[:50], seed=5, **options)
+    result = until_interrupted(validation=ROWS[:50], seed=5, **options)
     assert (result.status, result.stats["stopped_by"], result.seed) == (Status.INTERRUPTED, "interrupt", 5)
     assert result.validation_log_likelihood is not None
 
@@ -151,7 +159,7 @@ def test_an_interrupt_after_a_fit_keeps_it(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(fit, "model_norms", stop)
     whole = learn(ROWS)
     last, calls = calls, 0
-    result = learn(ROWS)
+    result = until_interrupted()
     assert (result.status, result.model, result.norms) == (Status.INTERRUPTED, whole.model, whole.norms)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 
 import fastmix
-from fastmix import MarkovRandomField, ModelError, Status, score
+from fastmix import Interrupted, MarkovRandomField, ModelError, Status, score
+from fastmix._clock import Clock, OutOfTimeError
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
 from fastmix.learning.score import _bennett, _combine
@@ -173,9 +175,56 @@ def test_results_can_be_written() -> None:
         ([[0, 0, 0, 0, 0]], {"target": [9]}, ModelError, "variable must be from 0 to 4"),
         ([[0, 0, 0, 0, 0]], {"target": 1}, ValueError, "target must be a list of variables, got 1"),
         ([[0, 0, 0, 0, 0]], {"target": "ab"}, ValueError, "target must be a list of variables, got 'ab'"),
-        ([[0, 0, 0, 0, 0]], {"backend": "gpu"}, ValueError, "backend must be one of cpu, cuda, auto, got 'gpu'"),
+        ([[0, 0, 0, 0, 0]], {"backend": "gpu"}, ValueError, "backend must be cpu, cuda or auto, got 'gpu'"),
     ],
 )
 def test_bad_arguments(data: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         score(small(), data, **options)
+
+
+@pytest.mark.parametrize("kind", ["finite", "strong", "forbidden"])
+def test_pseudo_likelihoods_of_large_sparse_models(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rng = small(), np.random.default_rng(1)
+    rows = np.stack([rng.integers(0, model.num_states) for _ in range(20)])
+    if kind == "strong":
+        model = model.with_parameters(30.0 * model.parameters)
+    if kind == "forbidden":
+        tables = model.log_pairwise.copy()
+        tables[rng.permutation(len(tables))[:3]] = -np.inf
+        model = model.replace(log_pairwise=tables)
+    module = importlib.import_module("fastmix.learning.score")  # as an attribute it is the function
+    monkeypatch.setattr(module, "_SMALL_DENSE", 0)
+    monkeypatch.setattr(module, "_LEAST_DENSITY", 2.0)
+    monkeypatch.setattr(module, "_CHUNK_ENTRIES", 40)
+    found = module.pseudo_log_likelihoods(model, module.read_data(rows, model=model))
+    possible = model.log_weight(rows) > -np.inf
+    assert possible.any()
+    expected = [naive.pseudo_log_likelihood(model, row) for row in rows[possible]]
+    np.testing.assert_allclose(found[possible], expected, atol=1e-12)
+    assert (found[~possible] == -np.inf).all()
+
+
+def test_without_time_there_is_no_pseudo_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = MarkovRandomField.ising(np.column_stack([np.arange(2999), np.arange(1, 3000)]), 0.2)
+    rows = np.random.default_rng(0).integers(0, 2, (5, 3000))
+    assert score(path, rows).pseudo_log_likelihood is not None
+    module = importlib.import_module("fastmix.learning.score")
+    with pytest.raises(OutOfTimeError):
+        module.pseudo_log_likelihoods(path, module.read_data(rows, model=path), Clock(1e-9))
+    monkeypatch.setattr(module, "_PSEUDO_SHARE", 1e-12)
+    assert score(path, rows, time_limit=100).pseudo_log_likelihood is None
+
+
+def test_an_interrupted_annealing_has_a_result_once_log_z_is_known() -> None:
+    model = naive.random_model([2] * 8, complete_edges(8), 0)
+
+    def stop(progress: fastmix.Progress) -> None:
+        if progress.unit == "rounds":
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="the result so far is in this exception") as stopped:
+        score(model, np.zeros((3, 8), dtype=int), method="annealing", tol=1e-9, num_chains=64, seed=0, progress=stop)
+    result = stopped.value.result
+    assert (result.status, result.stats["stopped_by"]) == (Status.INTERRUPTED, "interrupt")
+    assert result.log_z == pytest.approx(fastmix.infer(model, method="exact").log_z, abs=0.5)

@@ -87,9 +87,24 @@ def test_files(tmp_path):
     assert float(rows[1]["mean_error"]) == result.rows[1].mean_error
     assert written[1].read_bytes()[:4] == b"\x89PNG"
     assert "<svg" in written[2].read_text()
+    axes = result.plot()
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["loopy-bp", "exact"]
+    assert result.plot(axes) is axes
+    frame = result.to_frame()
+    assert (list(frame.columns), len(frame)) == (list(Row.__dataclass_fields__), 2)
+    assert "<td>loopy-bp</td>" in result._repr_html_()
+    assert (result.stats["stopped_by"], result.to_dict()["seconds"] > 0.0) == ("done", True)
     steps = []
     compare(MODEL, methods=["loopy-bp"], seed=1, progress=steps.append)
     assert [(step.what, step.done, step.total) for step in steps] == [("exact", 0, 2), ("loopy-bp", 1, 2)]
+
+
+def test_a_backend_is_for_the_methods_that_can_have_it():
+    result = compare(MODEL, methods=["gibbs", "mean-field"], seed=1, time_limit=0.5, backend="auto")
+    backends = {name: answer.provenance["options"]["backend"] for name, answer in result.results.items()}
+    assert backends == {"exact": "cpu", "gibbs": "auto", "mean-field": "cpu"}
+    with pytest.raises(ValueError, match="backend must be cpu, cuda or auto, got 'gpu'"):
+        compare(MODEL, backend="gpu")
 
 
 def test_marginal_errors_of_more_states():

@@ -97,7 +97,7 @@ def test_same_as_keeping_every_draw(
 
 
 def test_the_naive_twin_can_fail() -> None:
-    # With other parts, or with a neighbour forgotten, it would differ.
+    # With other parts, or with a neighbor forgotten, it would differ.
     model = MarkovRandomField.ising([(0, 1)], 0.5, num_variables=3)
     draws = some_draws(np.random.default_rng(0), model, (3, 60), 0.8)
     draws[:, :, 1] = np.arange(60) >= 30  # the slow one

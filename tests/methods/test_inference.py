@@ -79,18 +79,18 @@ REFUSED = {
         "lopsided grid": _NOT_FERROMAGNETIC + "has the negative coupling",
         "forbidden pairs": _NOT_FERROMAGNETIC + "forbids a pair of states",
         "forbidden states": _NOT_FERROMAGNETIC + "forbids a pair of states",
-        "graph colouring": _NOT_FERROMAGNETIC + "forbids a pair of states",
+        "graph coloring": _NOT_FERROMAGNETIC + "forbids a pair of states",
         **dict.fromkeys(_FACTORS, "takes no factors over three or more variables"),
     },
     "gibbs": {"parity": _SPLIT},
     "tempered": {"parity": _SPLIT},
     "projected": {
-        **dict.fromkeys(["forbidden pairs", "forbidden states", "graph colouring"], _HARD),
+        **dict.fromkeys(["forbidden pairs", "forbidden states", "graph coloring"], _HARD),
         **dict.fromkeys(["factors that forbid states", "parity"], "projection needs finite factors"),
     },
     "perfect": {
         **dict.fromkeys(
-            ["edges backwards and repeated", "lopsided grid", "forbidden pairs", "forbidden states", "graph colouring",
+            ["edges backwards and repeated", "lopsided grid", "forbidden pairs", "forbidden states", "graph coloring",
              *_FACTORS], "perfect samples need an attractive binary model or a dependency norm below 1"
         ),
         "factors that forbid states": "factors over three or more variables that forbid nothing",
@@ -101,7 +101,7 @@ REFUSED["annealed"] = REFUSED["swendsen-wang"]
 # Where the answers of a method are known to be far off, with the status it must say then: a chain that does not cross
 # from one configuration to another knows that; a stationary point of a free energy, or another model, does not.
 FAR_OFF = {
-    "mean-field": {"graph colouring": "ok", "opposed fields of a thousand": "ok", "parity": "ok"},
+    "mean-field": {"graph coloring": "ok", "opposed fields of a thousand": "ok", "parity": "ok"},
     "loopy-bp": dict.fromkeys(["couplings of a thousand", _FACTORS[0], "parity"], "ok"),
     "gibbs": {"couplings of a thousand": "not_mixed", "opposed fields of a thousand": "not_mixed"},
     "swendsen-wang": {"opposed fields of a thousand": "not_mixed"},
@@ -152,8 +152,8 @@ def test_conformance(method):
 
 
 def test_a_refusal_without_a_reason_does_not_conform(monkeypatch):
-    monkeypatch.delitem(REFUSED["swendsen-wang"], "graph colouring")
-    with pytest.raises(AssertionError, match="graph colouring: Swendsen-Wang needs"):
+    monkeypatch.delitem(REFUSED["swendsen-wang"], "graph coloring")
+    with pytest.raises(AssertionError, match="graph coloring: Swendsen-Wang needs"):
         assert_conforms(conforming("swendsen-wang"), atol=TOLERANCE["swendsen-wang"])
     monkeypatch.setitem(REFUSED, "gibbs", {"no edges": "edges"})
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
@@ -168,7 +168,7 @@ def test_auto_passes_over_a_chain_that_is_undefined():
     assert fastmix.certify(grid, accuracy=0.001).certified
     result = infer(model, memory_limit=NOTHING, seed=1)
     assert (result.method, result.status) == ("loopy-bp", "ok")
-    assert "variable 65 has no allowed state for some states of its neighbours" in result.stats["reason"]
+    assert "variable 65 has no allowed state for some states of its neighbors" in result.stats["reason"]
     np.testing.assert_allclose(result.node_marginals[-4:], [1.0, 0.0, 0.5, 0.5], atol=1e-9)
     with pytest.raises(UnfitMethodError, match="variable 65 has no allowed state"):
         infer(model, method="gibbs", accuracy=0.1, seed=1)

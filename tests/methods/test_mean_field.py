@@ -183,7 +183,7 @@ def test_forbidden_pairs(seed):
             assert math.prod(result.marginal(i)[a] for i, a in enumerate(x)) == 0.0
 
 
-def test_colouring_a_grid():
+def test_coloring_a_grid():
     equal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     edges = grid_edges(12, 12)
     model = MarkovRandomField.from_tables(np.zeros((144, 3)), edges, [equal] * len(edges))
@@ -289,7 +289,7 @@ def test_result():
     result = mean_field(model, evidence={"v1": "a"}, seed=9)
     assert isinstance(result, MeanFieldResult)
     assert isinstance(result, InferenceResult)
-    assert (result.method, result.log_z, result.stats["log_z_kind"]) == ("mean-field", None, "lower bound")
+    assert (result.method, result.log_z) == ("mean-field", None)
     assert result.edge_marginals is None
     assert result.marginal("v1").tolist() == [1.0, 0.0]
     data = json.loads(json.dumps(result.to_dict()))

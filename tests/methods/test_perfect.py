@@ -10,7 +10,7 @@ from scipy import stats
 
 import oracle
 import strategies
-from fastmix import FastmixError, MarkovRandomField, NotConvergedError, UnfitMethodError, perfect_sample
+from fastmix import FastmixError, Interrupted, MarkovRandomField, NotConvergedError, UnfitMethodError, perfect_sample
 from fastmix.chains.generator import make_streams
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.methods import perfect
@@ -57,7 +57,7 @@ class Numbers:
 
 
 def naive_update(model: MarkovRandomField, sets: list[set[int]], i: int, numbers: Numbers) -> set[int]:
-    """States that some allowed choice from the neighbours' sets selects, by trying all choices."""
+    """States that some allowed choice from the neighbors' sets selects, by trying all choices."""
     count = int(model.num_states[i])
     binary = bool((model.num_states == 2).all())
     uniforms = [numbers.uniform() for _ in range(1 if binary else count)]
@@ -96,7 +96,7 @@ def test_sets_hold_whatever_the_past_selects(model, seed):
         for i in past.order.tolist():
             before[i] = naive_update(small, before, i, numbers)
             # The kernel looks at pairs of states one by one, which may keep more, and never fewer; for binary
-            # variables, and once the neighbours are known, exactly these.
+            # variables, and once the neighbors are known, exactly these.
             kept = {s for s in range(64) if int(sets[i]) >> s & 1}
             assert before[i] <= kept
             if past.binary and not small.has_forbidden:
@@ -189,7 +189,7 @@ def test_evidence_forbidden_states_and_no_variables():
     assert (samples.states[:, 2] == 1).all()
     none = perfect_sample(MarkovRandomField.from_tables([], [], []), num_draws=3, seed=1)
     assert none.states.shape == (3, 0)
-    assert none.to_dict()["num_samples"] == 3
+    assert none.to_dict()["num_draws"] == 3
     assert perfect_sample(model, num_draws=0, seed=1).states.shape == (0, 3)
 
 
@@ -212,6 +212,26 @@ def test_refusals():
         perfect_sample(MIXED, num_draws=-1)
     with pytest.raises(NotConvergedError, match="not met its past after"):
         perfect_sample(ising_grid(6, 6, coupling_max=3.0, attractive=True, seed=0), num_draws=4, max_sweeps=2, seed=0)
+
+
+def test_a_draw_that_takes_long_ends_with_the_limit_and_with_an_interrupt(monkeypatch):
+    stuck = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], 20.0)  # two states for e^40 updates
+    with pytest.raises(NotConvergedError, match=r"2 perfect draws take longer than 0\.2 s"):
+        perfect_sample(stuck, num_draws=2, max_sweeps=1 << 40, seed=0, time_limit=0.2)
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("concurrent.futures.Future.result", stop)  # Ctrl-C, while threads draw
+    with pytest.raises(Interrupted):
+        perfect_sample(stuck, num_draws=2, max_sweeps=1 << 40, seed=0)
+
+
+def test_long_draws_in_pieces_are_the_same(monkeypatch):
+    model = ising_grid(5, 5, coupling_max=0.8, attractive=True, seed=0)
+    whole = perfect_sample(model, num_draws=5, seed=1).states
+    monkeypatch.setattr(perfect, "_UPDATES_AT_ONCE", 30)
+    assert np.array_equal(whole, perfect_sample(model, num_draws=5, seed=1).states)
 
 
 def test_progress_and_statistics():

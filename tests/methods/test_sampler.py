@@ -33,7 +33,7 @@ from oracle import theory
 # -- marginals --------------------------------------------------------------------------------------------------------
 
 MODELS = dict(conformance_models())
-STUCK = {"graph colouring", "couplings of a thousand", "opposed fields of a thousand"}
+STUCK = {"graph coloring", "couplings of a thousand", "opposed fields of a thousand"}
 HOW = {
     "systematic": {},
     "counts": {"estimator": "counts"},
@@ -75,7 +75,7 @@ def test_no_variables():
 
 
 def test_many_and_few_chains_and_large_degrees():
-    # Few chains, and a variable with 30 neighbours, whose conditionals are not tabulated.
+    # Few chains, and a variable with 30 neighbors, whose conditionals are not tabulated.
     star = MarkovRandomField.ising([(0, i) for i in range(1, 31)], 0.1, 0.2)
     exact = MarkovRandomField.ising([(0, 1)], 0.1, 0.2)
     leaf = sample(star, num_chains=10, num_sweeps=3000, seed=1)
@@ -312,7 +312,7 @@ def test_backends_without_a_gpu():
     with pytest.raises(ValueError, match="backend must be cpu, cuda or auto"):
         sample(WEAK, backend="tpu", num_sweeps=10)
     attractive = ising_grid(3, 3, coupling_max=0.5, attractive=True, seed=0)
-    with pytest.raises(UnfitMethodError, match="backend must be cpu for Swendsen-Wang"):
+    with pytest.raises(UnfitMethodError, match="backend must be cpu for the method swendsen-wang"):
         sample(attractive, method="swendsen-wang", backend="cuda", num_sweeps=10)
 
 

@@ -53,7 +53,7 @@ def test_standard_errors_and_their_coverage(chance: tuple[float, float], num_cha
     rng = np.random.default_rng(round(100 * (p + lag)) + num_chains)
     ones = markov(rng, (num_variables, num_chains), num_sweeps, p, lag)
     model = free_model([2] * num_variables)
-    # Nothing is left unseen by variables without neighbours.
+    # Nothing is left unseen by variables without neighbors.
     summary = summarise(
         collect(with_complement(ones), even(num_sweeps, num_batches)), model, swings=np.zeros(num_variables)
     )
@@ -266,7 +266,7 @@ def test_conditional_probabilities() -> None:
 
 
 def test_constant_conditional_probabilities() -> None:
-    # What never varies, up to rounding, has the error of neighbourhoods never met, or of rounding if there are none.
+    # What never varies, up to rounding, has the error of neighborhoods never met, or of rounding if there are none.
     model = free_model([2])
     third = np.full((2, 4, 1000), [[[1 / 3]], [[2 / 3]]])
     statistics = collect(third, [7, 93, 400, 500])

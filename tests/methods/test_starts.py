@@ -243,7 +243,7 @@ def test_modes_of_colorings() -> None:
 
 
 def test_descents_go_on_where_every_state_is_forbidden() -> None:
-    # Graphs of 20 variables that 3 colours are enough for: a descent to which all forbidden states are the same would
+    # Graphs of 20 variables that 3 colors are enough for: a descent to which all forbidden states are the same would
     # stay where it is, and find a coloring for every second graph.
     found = 0
     for seed in range(30):

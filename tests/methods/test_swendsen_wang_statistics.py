@@ -110,7 +110,7 @@ def test_conformance_models() -> None:
         "one state",
         "no edges",
         "isolated variable",
-        "one-state neighbour",
+        "one-state neighbor",
         "large constant",
         "couplings of a thousand",  # of both signs
         "opposed fields of a thousand",

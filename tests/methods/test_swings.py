@@ -28,7 +28,7 @@ from oracle.diagnostics import (
     with_complement,
 )
 
-# -- neighbourhoods that were never met -----------------------------------------------------------------------------
+# -- neighborhoods that were never met -----------------------------------------------------------------------------
 
 
 def rare_neighbor() -> tuple[MarkovRandomField, float]:
@@ -39,7 +39,7 @@ def rare_neighbor() -> tuple[MarkovRandomField, float]:
 
 @pytest.mark.parametrize("memory", [1.0, 25.0])
 def test_what_was_never_met_is_in_the_standard_error(memory: float) -> None:
-    # Independent draws of the neighbour, 1000 each: 0.3 of them never meet its state 1, and know one conditional only.
+    # Independent draws of the neighbor, 1000 each: 0.3 of them never meet its state 1, and know one conditional only.
     model, truth = rare_neighbor()
     rare = float(oracle.node_marginals(model)[1][1])
     rng = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def test_what_was_never_met_is_in_the_standard_error(memory: float) -> None:
 
 
 def test_slow_neighbors_count() -> None:
-    # The neighbour of a variable without variation hardly moves: it has met few neighbourhoods.
+    # The neighbor of a variable without variation hardly moves: it has met few neighborhoods.
     slow = markov(np.random.default_rng(0), (1, 8), 2000, 0.5, 0.98)
     values = with_complement(np.concatenate([np.full_like(slow, 0.5), slow, np.full_like(slow, 0.5)]))
     model = MarkovRandomField.ising([(0, 1)], 1.0, num_variables=3)
@@ -94,14 +94,14 @@ def test_swings_and_spans_hold_all_conditionals(model: MarkovRandomField, seed: 
     means = []
     conditionals = []
     for i in range(model.num_variables):
-        around = sorted({(*x[:i], 0, *x[i + 1 :]) for x in allowed})  # all neighbourhoods, at least one
+        around = sorted({(*x[:i], 0, *x[i + 1 :]) for x in allowed})  # all neighborhoods, at least one
         odds = np.array([naive_log_odds(model, i, x) for x in around])
         for column in odds.T[np.isfinite(odds).all(axis=0)]:
             assert np.ptp(column) <= swings[i] * (1.0 + 1e-9) + 1e-9
-        if model.num_states[i] == 2 and not model.has_forbidden:  # then one state of every neighbour is the extreme
+        if model.num_states[i] == 2 and not model.has_forbidden:  # then one state of every neighbor is the extreme
             np.testing.assert_allclose(np.ptp(odds[:, 0]), swings[i], rtol=1e-9, atol=1e-9)
         rows = np.array([oracle.conditional(model, i, x) for x in around])
-        weights = rng.exponential(size=len(rows)) ** 4  # often of one neighbourhood alone, nearly
+        weights = rng.exponential(size=len(rows)) ** 4  # often of one neighborhood alone, nearly
         means.append(weights @ rows / weights.sum())
         conditionals.append(rows)
     mean = np.minimum(np.concatenate(means), 1.0)

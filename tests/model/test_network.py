@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from fastmix.errors import ModelError, ResourceError
-from fastmix.model.network import BayesianNetwork, normalize_rows, order_parents_first
+from fastmix.model.network import BayesianNetwork, normalise_rows, order_parents_first
 
 STATES = [["no", "yes"], ["low", "mid", "high"], ["x", "y"]]
 PARENTS = [[], [0], [1, 0]]
@@ -144,19 +144,19 @@ class TestRows:
     def test_normalising_again_changes_nothing(self, weights, deviation):
         row = np.array(weights) + 1e-6
         row *= (1 + deviation) / row.sum()
-        once, bad = normalize_rows(row[None, :])
+        once, bad = normalise_rows(row[None, :])
         assert bad is None
         assert once.sum() == pytest.approx(1, abs=1e-14)
-        again, _ = normalize_rows(once)
+        again, _ = normalise_rows(once)
         assert np.array_equal(once, again)
 
     def test_no_negative_zero(self):
-        assert not np.signbit(normalize_rows(np.array([[-0.0, 1.0]]))[0]).any()
+        assert not np.signbit(normalise_rows(np.array([[-0.0, 1.0]]))[0]).any()
 
     def test_the_first_wrong_row(self):
         rows = np.full((5, 2), 0.5)
         rows[3, 0] = rows[4, 0] = 0.7
-        assert normalize_rows(rows.reshape(5, 1, 2))[1] == 3
+        assert normalise_rows(rows.reshape(5, 1, 2))[1] == 3
 
 
 class TestOrder:

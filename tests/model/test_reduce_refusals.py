@@ -105,3 +105,21 @@ class TestRefusals:
             tail = f" must have shape ({m},), one number per table entry of the reduced model, got shape {shape}"
             with pytest.raises(ModelError, match=f"^{re.escape('edge_marginals' + tail)}$"):
                 reduction.expand_edge_marginals(nodes, np.full(shape, 0.25))
+
+
+def test_much_evidence_by_numbers_is_the_same_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    unaries = [np.zeros(k) for k in (2, 3, 2, 2)]
+    model = MarkovRandomField.from_tables(unaries, [(0, 1), (2, 3)], [np.ones((2, 3)), np.eye(2)])
+    right, wrong = (
+        ({0: 1, 1: 2, 3: 0}, {0: 1, 3: [0.5, 0.5]}, {0: True, 1: 2}),
+        ({1: 3}, {4: 0}, {-1: 0}, {1: -1}, {2**70: 0}),
+    )
+    for evidence in (*right, *({0: 1, **part} for part in wrong)):
+        answers = []
+        for many in (0, 10):
+            monkeypatch.setattr("fastmix.model.reduce._MANY_OBSERVED", many)
+            try:
+                answers.append(str(reduce_model(model, evidence).fixed))
+            except ModelError as error:
+                answers.append(str(error))
+        assert answers[0] == answers[1]

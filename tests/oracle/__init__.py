@@ -425,7 +425,7 @@ class RefusedError(Exception):
 
 
 def is_defined(model: MarkovRandomField) -> bool:
-    """Whether every pattern of neighbours leaves every variable a state."""
+    """Whether every pattern of neighbors leaves every variable a state."""
     return all(
         conditional(model, i, x) is not None for i in range(model.num_variables) for x in all_configurations(model)
     )

@@ -161,7 +161,7 @@ def uniform(model: MarkovRandomField) -> list[Vector]:
 
 
 def supported(model: MarkovRandomField) -> list[set[int]]:
-    """States that have an allowed partner at every neighbour, among the states that have one in turn."""
+    """States that have an allowed partner at every neighbor, among the states that have one in turn."""
     left = [{a for a, u in enumerate(vector) if u > -math.inf} for vector in oracle.unary_vectors(model)]
     tables = oracle.edge_tables(model)
     while True:

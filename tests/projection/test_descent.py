@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import strategies
-from fastmix import MarkovRandomField, NotConvergedError, Status, UnfitMethodError, project
+from fastmix import Interrupted, MarkovRandomField, Status, UnfitMethodError, project
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection import (
@@ -224,7 +224,7 @@ def test_interrupt_raises_with_a_feasible_model(monkeypatch):
         return original(self, theta)
 
     monkeypatch.setattr(kl.ExactKL, "evaluate", interrupt)
-    with pytest.raises(NotConvergedError, match="interrupted after") as info:
+    with pytest.raises(Interrupted, match="interrupted after 3 steps") as info:
         project(ising_grid(4, 4, coupling_max=3.0, seed=0), norm_bound=0.95, divergence=KL(), step=FixedStep())
     assert info.value.result.status == Status.INTERRUPTED
     assert info.value.result.norm_after <= 0.95
@@ -273,6 +273,8 @@ def test_divergences_of_ones_own():
     assert result.divergence_value < 0.7 * result.history[0][1]
     assert result.stats["blur"] == 0.01
     assert divergence_by_name("blurred") == Blurred()
+    with pytest.raises(ValueError, match="name must be one that no other divergence has, got 'kl'"):
+        type("Other", (Divergence,), {}, name="kl")
     named = project(model, norm_bound=0.9, divergence="blurred", step=DecreasingStep(), seed=1)
     assert named.model == result.model
     with pytest.raises(ValueError, match="LineSearch compares values"):

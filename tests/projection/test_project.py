@@ -12,6 +12,7 @@ import strategies
 from fastmix import (
     KL,
     Euclidean,
+    Interrupted,
     MarkovRandomField,
     ModelError,
     NotConvergedError,
@@ -273,7 +274,7 @@ def test_interrupt_raises_with_a_feasible_point(monkeypatch):
         return original(*arguments)
 
     monkeypatch.setattr(euclidean, "_quadratic_sweep", interrupt)
-    with pytest.raises(NotConvergedError, match="interrupted") as info:
+    with pytest.raises(Interrupted, match="the projection was interrupted") as info:
         project(ising_grid(10, 10, coupling_max=3.0, seed=0), norm_bound=0.95, tol=1e-12)
     assert info.value.result.status == Status.INTERRUPTED
     assert info.value.result.norm_after <= 0.95
@@ -404,7 +405,7 @@ def test_nearly_tied_contrasts_do_not_lose_the_path():
         assert result.squared_distance == pytest.approx(exact.squared_distance, abs=1e-4 + 100 * size)
 
 
-# -- many neighbours and little time ---------------------------------------------------------------------------------
+# -- many neighbors and little time ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("leaves", [10, 64, 65, 300])
@@ -449,3 +450,11 @@ def test_evidence_gives_the_projection_of_the_conditioned_model():
         assert given.provenance["options"]["evidence"] == {"4": 1}
     with pytest.raises(ModelError, match="evidence must be a mapping"):
         project(model, norm_bound=0.9, evidence=[1])
+
+
+def test_the_frobenius_projection_of_binary_models_is_a_multiple():
+    model = ising_grid(5, 5, coupling_max=3.0, seed=0)
+    result = project(model, norm_bound=1.0, norm="frobenius", tol=1e-12)
+    before, after = (edge_dependencies(m, dependency="range").max(axis=1) for m in (model, result.model))
+    assert after == pytest.approx(before * (after[0] / before[0]))
+    assert result.stats["iterations"] == 0

@@ -146,7 +146,7 @@ def test_coverage_of_cluster_moves_with_opposing_fields(num_chains: int, tell: T
 @pytest.mark.parametrize("num_chains", [4, 16, 64])
 def test_coverage_where_a_neighbor_has_a_rare_state(num_chains: int, tell: Tell) -> None:
     trial = Trial(rare_neighbor, 500, num_chains=num_chains, num_sweeps=1000)
-    tell("gibbs, rare neighbour", f"{num_chains} chains, 1000 sweeps", str(trial))
+    tell("gibbs, rare neighbor", f"{num_chains} chains, 1000 sweeps", str(trial))
     assert trial.num_ok > 400
     assert trial.coverage >= 0.93
 

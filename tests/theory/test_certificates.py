@@ -280,11 +280,11 @@ def test_sweeps_are_the_smallest_for_which_the_bias_is_small_enough(
 
 def test_a_certificate_of_a_grid_and_its_order() -> None:
     model = instances.ising_grid(16, 16, coupling_max=0.35, seed=0)
-    colours = graphs.coloring(model.num_variables, model.edges)
+    colors = graphs.coloring(model.num_variables, model.edges)
     natural = certify(model, accuracy=0.01)
-    coloured = certify(model, accuracy=0.01, order=np.argsort(colours, kind="stable"))
+    colored = certify(model, accuracy=0.01, order=np.argsort(colors, kind="stable"))
     scattered = certify(model, accuracy=0.01, schedule="random")
-    for c in (natural, coloured, scattered):
+    for c in (natural, colored, scattered):
         assert c.certified
         assert c.norm == "spectral"
         assert_consistent(c, model)

@@ -202,7 +202,7 @@ def test_entries_forbidden_in_one_model_only() -> None:
         comparison = comparison_bounds(left, right)
         assert comparison.conditional_bounds.tolist() == [1.0, 1.0, 0.0]
         assert_within(left, right, comparison.bounds)
-    # A state forbidden by one of the unaries concerns the variable and its neighbours.
+    # A state forbidden by one of the unaries concerns the variable and its neighbors.
     closed = soft.replace(log_unary=[0.0, -INF, 0, 0, 0, 0])
     for left, right in ((soft, closed), (closed, soft)):
         comparison = comparison_bounds(left, right)

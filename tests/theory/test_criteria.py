@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from fastmix.theory import criteria, paths
 from fastmix.theory.certificates import certify
 from fastmix.theory.criteria import CRITERIA, Finding, num_random_updates, register_criterion
 from fastmix.theory.splits import split_model
-from fastmix.theory.width import coupling_matrix, matrix_width, model_width
+from fastmix.theory.width import add_couplings, coupling_matrix, matrix_width, model_width
 from oracle import theory
 
 
@@ -254,6 +255,42 @@ def test_the_margin_is_where_the_certificate_ends(criterion: str, monkeypatch: p
         assert certificate.certified == certified or criterion == "dobrushin"
 
 
+@pytest.mark.parametrize("criterion", ["dobrushin", "split"])
+def test_the_search_for_a_margin_ends_with_the_time(criterion: str) -> None:
+    looks = []
+
+    class Few(Clock):
+        def past(self, share: float = 1.0) -> bool:
+            looks.append(share)
+            return len(looks) > 3
+
+    tried: list[float] = []
+
+    def certifies(factor: float) -> bool:
+        tried.append(factor)
+        return factor < 3.0
+
+    assert (criteria.largest_factor(certifies, Few()), len(tried)) == (2.0, 3)
+    looks.clear()
+    assert criteria.largest_factor(lambda factor: factor < 1e9, Few()) == 4.0, "not infinite: there was no time"
+    model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2), (2, 3)], [0.1, -0.1, 0.05, 0.1])
+    late = certify(model, accuracy=0.01, criterion=criterion, margin=True, time_limit=1e-9)
+    assert (late.margin, late.stats["stopped_by"]) == (0.0, "time_limit")
+
+
+def test_states_that_a_unary_forbids_are_dropped_before_any_criterion() -> None:
+    edges, rng = [(0, 1), (1, 2), (0, 2)], np.random.default_rng(0)
+    unary = [np.append(0.1 * rng.normal(size=2), -np.inf) for _ in range(3)]
+    tables = [0.2 * rng.normal(size=(3, 3)) + 40.0 * np.outer([0, 0, 1], [0, 0, 1]) for _ in edges]
+    plain = MarkovRandomField.from_tables([u[:2] for u in unary], edges, [t[:2, :2] for t in tables])
+    model = MarkovRandomField.from_tables(unary, edges, tables)
+    for criterion in ("dobrushin", "width", "path", "split"):
+        one, other = (certify(m, accuracy=0.01, criterion=criterion, margin=True) for m in (plain, model))
+        assert one.certified
+        assert (one.num_sweeps, one.num_updates) == (other.num_sweeps, other.num_updates)
+        assert one.margin == pytest.approx(other.margin)
+
+
 def test_models_without_couplings() -> None:
     for model in (
         MarkovRandomField.from_tables([], [], []),
@@ -324,3 +361,21 @@ def test_a_restricted_boltzmann_machine_is_certified_by_its_largest_singular_val
     certificate = certify(model, accuracy=0.01, criterion="width", max_updates=math.inf)
     assert certificate.width == pytest.approx(times, rel=1e-3)
     assert certificate.certified is (times < 1.0)
+
+
+def test_couplings_are_changed_in_time_linear_in_the_edges() -> None:
+    rng = np.random.default_rng(0)
+    model = instances.random_tables([(0, 1), (1, 2), (0, 3), (2, 3)], num_states=[2, 3, 4, 2], scale=1.0, seed=0)
+    matrix = coupling_matrix(model)[0].toarray()
+    rows, cols = np.nonzero(np.triu(matrix))
+    some = rng.permutation(len(rows))[:-2]  # in any order, and not all of them
+    change = rng.normal(size=len(some))
+    changed = coupling_matrix(add_couplings(model, rows[some], cols[some], change))[0].toarray()
+    matrix[rows[some], cols[some]] += change
+    assert np.triu(changed) == pytest.approx(np.triu(matrix), abs=1e-12)
+    leaves = np.arange(1, 200_001)
+    star = MarkovRandomField.ising(np.column_stack([np.zeros_like(leaves), leaves]), 0.5)
+    begun = time.process_time()
+    half = add_couplings(star, np.zeros_like(leaves), leaves, np.full(len(leaves), -0.25))
+    assert time.process_time() - begun < 5.0, "a minute where every entry is looked up in its row"
+    assert half.log_pairwise == pytest.approx(0.5 * star.log_pairwise)

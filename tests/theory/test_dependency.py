@@ -273,14 +273,14 @@ def test_undefined_conditionals_are_found(model):
     assert found == undefined_conditional(small)
     if undefined:
         i = min(undefined)
-        assert found == (i, f"variable {i} has no allowed state for some states of its neighbours")
+        assert found == (i, f"variable {i} has no allowed state for some states of its neighbors")
     else:
         assert found is None
 
 
 @pytest.mark.parametrize(("num_neighbors", "undefined"), [(39, False), (40, True)])
-def test_colourings_of_many_states_are_checked_by_counting(num_neighbors, undefined):
-    # Each neighbour takes one colour away: with more colours than neighbours one is always left.
+def test_colorings_of_many_states_are_checked_by_counting(num_neighbors, undefined):
+    # Each neighbor takes one color away: with more colors than neighbors one is always left.
     table = np.where(np.eye(40, dtype=bool), -np.inf, 0.0)
     edges = [(0, k + 1) for k in range(num_neighbors)]
     star = MarkovRandomField.from_tables(np.zeros((num_neighbors + 1, 40)), edges, [table] * num_neighbors)

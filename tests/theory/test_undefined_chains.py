@@ -46,7 +46,7 @@ def test_an_undefined_chain_is_not_certified(dependency: Any, norm: Any, schedul
         assert not c.certified
         assert c.norm_value == INF
         assert c.offending == ((1, INF),)
-        assert "variable 1 has no allowed state for some states of its neighbours" in c.advice
+        assert "variable 1 has no allowed state for some states of its neighbors" in c.advice
         assert c.to_dict()["norm_value"] is None
         assert_consistent(c, model)
     assert bias_after(model, 50, dependency=dependency, schedule=schedule).tolist() == [1.0, 1.0]

@@ -103,7 +103,7 @@ def bracket(
             stopped_by = "interrupt"
         if work.terms is None and not work.exact:
             if stopped_by == "interrupt":
-                raise Interrupted("bracket was interrupted before there was anything to tell")
+                raise KeyboardInterrupt
             work.terms = find_terms(model, evidence)
             work.take_crude()
         result = work.result(stopped_by, provenance(model, seed=seed, **options))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._checks import check_backend
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.patches import Patch
 from fastmix.errors import ResourceError, UnfitMethodError
@@ -306,8 +307,7 @@ class Chains(ABC):
 
 def make_chains(backend: str, make_cpu: Callable[[], Any], make_cuda: Callable[[], Any]) -> tuple[Any, str]:
     """Chains, or ladders, on the backend that was asked for, ``cpu``, ``cuda`` or ``auto``, and what they run on."""
-    if backend not in ("cpu", "cuda", "auto"):
-        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
+    check_backend(backend)
     if backend == "cpu":
         return make_cpu(), "cpu"
     try:
@@ -317,6 +317,17 @@ def make_chains(backend: str, make_cpu: Callable[[], Any], make_cuda: Callable[[
             raise
         return make_cpu(), f"cpu ({error})"
     return chains, f"cuda ({chains.device})"
+
+
+def device_of(place: str) -> str:
+    """The device, from what :func:`make_chains` says about where chains run.
+
+    Examples
+    --------
+    >>> device_of("cuda (NVIDIA H200)"), device_of("cpu (no CUDA device can be used)")
+    ('NVIDIA H200', 'cpu')
+    """
+    return "cpu" if place.startswith("cpu") else place.removeprefix("cuda (").removesuffix(")")
 
 
 def sums_by_state(structure: Structure, totals: FloatArray, sweeps: int) -> FloatArray:

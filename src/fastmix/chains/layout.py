@@ -179,7 +179,7 @@ class Layout:
         )  # fmt: skip
         # What a factor forbids beside all states of a variable is forbidden already: no chain gets there.
         if site >= 0 and not structure.num_factors:
-            raise ModelError(f"variable {site} has no allowed state for some states of its neighbours")
+            raise ModelError(f"variable {site} has no allowed state for some states of its neighbors")
 
     # -- log-odds of binary variables -------------------------------------------------------------------------------
 

@@ -240,7 +240,10 @@ def map_(
     _give_answer(result, outputs, as_json, console.show_most_probable, ".mpe", None)
 
 
-@takes("compare", "methods seed memory_limit num_threads", time_limit=Asked("For every method but exact.", "SECONDS"))
+@takes(
+    "compare", "methods seed memory_limit num_threads backend",
+    time_limit=Asked("For every method but exact.", "SECONDS"),
+)  # fmt: skip
 def compare(
     model: Model,
     evidence: Evidence = None,

@@ -14,14 +14,14 @@ __all__ = ["denoise", "experiment", "warm_up"]
 
 
 @takes(
-    "denoising.denoise", "seed num_threads time_limit",
+    "denoising.denoise", "seed num_threads time_limit backend",
     labels=Asked("Grey levels of the result; found from the picture by default.", "K"),
     coupling="How strongly neighbors want to agree; learnt from the picture by default.",
     data_weight="How much a pixel believes its grey value; learnt by default.",
     method="One of fastmix infer; annealed by default, loopy-bp for photographs.",
 )  # fmt: skip
 def denoise(
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="PNG, JPEG or another picture; colours become grey.")],
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="PNG, JPEG or another picture; colors become grey.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="OUT.png", help="The clean picture.")],
     panels: Annotated[bool, typer.Option("--panels", help="Noisy, probabilities and result side by side.")] = False,
     simulate_noise: Annotated[
@@ -95,7 +95,9 @@ def experiment(
     files.check_output_folder(output)
     with console.workers(cluster, num_workers) as executor, files.blaming_input(output):
         progress: Report = "auto" if bar_shown() else console.rows_told()
-        result = experiments.run_experiment(name, output, executor=executor, progress=progress, **given)
+        result = files.salvage(
+            lambda: experiments.run_experiment(name, output, executor=executor, progress=progress, **given)
+        )
     if as_json:
         console.emit_json(result.to_dict())
     else:

@@ -103,7 +103,7 @@ def learn(
     graph: Any = edges
     if edges not in ("complete", "chow-liu", "l1", "grow"):
         graph = files.read(read_edges, edges, table=table.with_hidden(given["hidden"]))
-    result = fastmix.learn(table, edges=graph, validation=others, **given)
+    result = files.salvage(lambda: fastmix.learn(table, edges=graph, validation=others, **given))
     console.save_model(result.model, output, as_json)
 
     def show() -> None:
@@ -145,7 +145,7 @@ def score(
     loaded, _ = files.load(model)
     table = files.read(read_table, data, header=header, weights=weights, model=loaded)
     note = None if loaded.variable_names else _note_names(table, data, header)  # else names had been found
-    result = fastmix.score(loaded, table, **given)
+    result = files.salvage(lambda: fastmix.score(loaded, table, **given))
     if output is not None:
         with atomic_write(output) as file:
             file.writelines(f"{value!r}\n" for value in result.per_row.tolist())

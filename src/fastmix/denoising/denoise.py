@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix import _show
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_count, check_positive, check_threads, choose_seed
-from fastmix._clock import Clock, Report
+from fastmix._clock import Clock, Report, listening
 from fastmix.denoising.fitting import Fit, fit_picture
 from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, add_noise, as_grey, binarise, check_grey, denoising_model
 from fastmix.errors import Interrupted
@@ -50,7 +50,7 @@ class DenoiseResult:
     inference : InferenceResult
         The answer behind, with status and error bars where the method has them.
     stats : mapping
-        Seconds and settings: ``coupling``, ``data_weight``, ``outliers``, as given or learnt.
+        Seconds, what ended the method, and settings: ``coupling``, ``data_weight``, ``outliers``, as given or learnt.
     provenance : mapping
         As of any result; the seed is that of the noise and of the sampler.
     """
@@ -122,6 +122,7 @@ def denoise(
     seed: int | None = None,
     num_threads: int | None = None,
     time_limit: float | None = None,
+    backend: str | None = None,
     progress: Report = "auto",
     **options: Any,
 ) -> DenoiseResult:
@@ -145,8 +146,12 @@ def denoise(
         for those asked for, ``loopy-bp`` for a photograph.
     seed : int, optional
         Drawn and returned when not given.
-    num_threads, time_limit
-        Of the method, where it has them.
+    num_threads : int, optional
+        Of the method, where it has threads.
+    time_limit : float, optional
+        Seconds for the method, less those that learning its settings took.
+    backend : {"cpu", "cuda", "auto"}, optional
+        Where the method runs, see :func:`fastmix.infer`.
     progress : "auto", None or callable
         See :func:`fastmix.infer`.
     **options
@@ -180,7 +185,6 @@ def denoise(
     >>> result.picture.shape, len(result.levels), bool((result.picture != picture).mean() < 0.01)
     ((24, 24), 2, True)
     """
-    clock = Clock(time_limit)
     grey = as_grey(image)
     seed = choose_seed(seed)
     check_threads(num_threads)
@@ -189,48 +193,50 @@ def denoise(
             check_positive(name, value, or_zero=True)
     if labels is not None:
         check_count("labels", labels, least=2)
-    if noise is None:
-        clean, observed = None, check_grey(grey)
-        fit = fit_picture(observed, labels, seed, coupling=coupling, data_weight=data_weight)
-        model = fit.model(observed)
-    else:
-        if labels not in (None, 2):
-            raise ValueError(f"labels must be 2 with noise, which is added to a black-and-white picture, got {labels}")
-        clean = binarise(grey)
-        observed = add_noise(clean, noise=noise, seed=seed)
-        coupling = COUPLING if coupling is None else coupling
-        data_weight = DATA_WEIGHT if data_weight is None else data_weight
-        model = denoising_model(observed, coupling=coupling, data_weight=data_weight)
-        fit = Fit(np.array([0.0, 1.0]), coupling, data_weight, None, 0.0, 0.0, False)
-    chosen = method if method is not None else "loopy-bp" if fit.smooth else DEFAULT_METHOD
-    if chosen == DEFAULT_METHOD and "burn_in" in options:
-        raise ValueError("burn_in must not be given with method 'annealed', which anneals instead")
-    kind = type(chosen) if isinstance(chosen, Method) else find_method(chosen)
-    given = {name: value for name, value in options.items() if value is not None}
-    if chosen == DEFAULT_METHOD:
-        given = {**_effort(model.num_variables), **given}
-    elif method is None:
-        given = {**_MESSAGES, **given}
-    shared: dict[str, Any] = {"time_limit": time_limit, "progress": progress}
-    shared |= {"seed": seed if kind.seeded else None, "num_threads": num_threads if kind.threaded else None}
+    if noise is not None and labels not in (None, 2):
+        raise ValueError(f"labels must be 2 with noise, which is added to a black-and-white picture, got {labels}")
+    asked = {"labels": labels, "noise": noise, "coupling": coupling, "data_weight": data_weight}
+    with listening(progress, "denoise") as listener:
+        clock = Clock(time_limit, listener=listener, what="denoise")
+        if noise is None:
+            clean, observed = None, check_grey(grey)
+            fit = fit_picture(observed, labels, seed, coupling=coupling, data_weight=data_weight)
+            model = fit.model(observed)
+        else:
+            clean = binarise(grey)
+            observed = add_noise(clean, noise=noise, seed=seed)
+            coupling = COUPLING if coupling is None else coupling
+            data_weight = DATA_WEIGHT if data_weight is None else data_weight
+            model = denoising_model(observed, coupling=coupling, data_weight=data_weight)
+            fit = Fit(np.array([0.0, 1.0]), coupling, data_weight, None, 0.0, 0.0, False)
+        chosen = method if method is not None else "loopy-bp" if fit.smooth else DEFAULT_METHOD
+        kind = type(chosen) if isinstance(chosen, Method) else find_method(chosen)
+        given = {name: value for name, value in options.items() if value is not None}
+        if chosen == DEFAULT_METHOD:
+            given = {**_effort(model.num_variables), **given}
+        elif method is None:
+            given = {**_MESSAGES, **given}
+        shared: dict[str, Any] = {"time_limit": clock.rest(), "backend": backend, "progress": listener}
+        shared |= {"seed": seed if kind.seeded else None, "num_threads": num_threads if kind.threaded else None}
 
-    def result(inference: InferenceResult) -> DenoiseResult:
-        num_labels = len(fit.levels)
-        marginals = np.clip(inference.node_marginals.reshape(*grey.shape, num_labels), 0.0, 1.0)
-        picture = fit.picture(observed, marginals)
-        settings = {"noise": noise, "coupling": fit.coupling, "data_weight": fit.data_weight, "outliers": fit.outliers}
-        origin = {**inference.provenance, "seed": seed}
-        binary = num_labels == 2
-        return DenoiseResult(
-            clean, observed, picture, marginals[..., 1] if binary else marginals,
-            marginals[..., 1] > 0.5 if binary else marginals.argmax(axis=-1), fit.levels, inference,
-            {**settings, **clock.stats()}, origin,
-        )  # fmt: skip
+        def result(inference: InferenceResult) -> DenoiseResult:
+            num_labels = len(fit.levels)
+            marginals = np.clip(inference.node_marginals.reshape(*grey.shape, num_labels), 0.0, 1.0)
+            picture = fit.picture(observed, marginals)
+            settings = {"noise": noise, "coupling": fit.coupling, "data_weight": fit.data_weight}
+            stats = {**settings, "outliers": fit.outliers, "stopped_by": inference.stats["stopped_by"], **clock.stats()}
+            used = {**inference.provenance["options"], **asked, "time_limit": time_limit}
+            binary = num_labels == 2
+            return DenoiseResult(
+                clean, observed, picture, marginals[..., 1] if binary else marginals,
+                marginals[..., 1] > 0.5 if binary else marginals.argmax(axis=-1), fit.levels, inference, stats,
+                {**inference.provenance, "seed": seed, "options": used},
+            )  # fmt: skip
 
-    try:
-        return result(infer(model, method=make_method(chosen, given), **shared))
-    except Interrupted as stop:
-        raise Interrupted(str(stop), None if stop.result is None else result(stop.result)) from None
+        try:
+            return result(infer(model, method=make_method(chosen, given), **shared))
+        except Interrupted as stop:
+            raise Interrupted(str(stop), None if stop.result is None else result(stop.result)) from None
 
 
 def _effort(num_pixels: int) -> dict[str, int]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_PIXELS", "load_image", "parse_size", "resize", "write_comparison", "write_picture"]
 
-_MOST_PIXELS = 250_000_000  # what is decoded at all: a few bytes a pixel
+_MOST_PIXELS = 250_000_000  # what is decoded at all: a few bytes per pixel
 MAX_PIXELS = 1_000_000  # what is denoised unless asked for: minutes
 _PANEL_WIDTH = 240  # pixels that a panel of the comparison has at least, by whole factors
 _GAP = 12
@@ -36,7 +36,7 @@ def load_image(
     Parameters
     ----------
     path : str or path-like
-        Any format that Pillow reads; colours become grey, the orientation noted by a camera is applied.
+        Any format that Pillow reads; colors become grey, the orientation noted by a camera is applied.
     size : (int, int), optional
         Width and height of a box, turned upright for an upright picture, that the picture is scaled down to fit,
         keeping its proportions. Full size by default.

@@ -1,7 +1,7 @@
 """The model of a noisy black-and-white picture (Liu and Domke 2014, section 7.2).
 
 Every pixel has a label Y of -1 (black) or 1 (white) and an observed grey value X in [0, 1]. On the grid of pixels with
-four neighbours each, every pair counted once,
+four neighbors each, every pair counted once,
 
     p(Y | X) ~ exp( coupling * sum_ij Y_i Y_j + data_weight * sum_i (2 X_i - 1) Y_i ).
 """
@@ -33,7 +33,7 @@ _BYTES_PER_PIXEL = 1500  # model, sampler, sums of the chains and the arrays in 
 
 
 def as_grey(image: ArrayLike) -> FloatArray:
-    """An image of at least 2x2 finite values as grey (rows, cols); colours are weighted as the eye does (ITU-R 601).
+    """An image of at least 2x2 finite values as grey (rows, cols); colors are weighted as the eye does (ITU-R 601).
 
     Whole numbers of 8 or 16 bits are scaled to [0, 1]; other values stay as they are.
 
@@ -98,7 +98,7 @@ def denoising_model(
     observed : float array (rows, cols)
         From 0, black, to 1, white.
     coupling : float
-        How strongly neighbours want to agree, at least 0.
+        How strongly neighbors want to agree, at least 0.
     data_weight : float
         How much a pixel believes its grey value, at least 0.
 

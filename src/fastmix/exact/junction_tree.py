@@ -28,7 +28,7 @@ from fastmix.model import MarkovRandomField, check_model
 if TYPE_CHECKING:
     from fastmix.exact.leaves import Leaves
 
-__all__ = ["JunctionTree", "kept_tree", "model_factors", "plan_junction_tree"]
+__all__ = ["JunctionTree", "check_size", "kept_tree", "model_factors", "plan_junction_tree"]
 
 
 _KEPT = 1000  # variables of a graph whose plan is kept if it is small
@@ -109,11 +109,11 @@ class JunctionTree:
         sum_down(core.leaves, unary, model.log_pairwise, all_nodes, all_pairs, np.empty(int(model.num_states.max())))
         return Answer(log_z, all_nodes, all_pairs, answer.arithmetic)
 
-    def draw(self, num_draws: int, rng: np.random.Generator) -> IntArray:
+    def draw(self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
         """Independent exact configurations (num_draws, n): variables drawn in reverse order of elimination."""
         model, core = self.model, self.core
         unary, _ = self._sum_leaves()
-        drawn = self.tree.with_values(_values(model, unary, core)).draw(num_draws, rng)
+        drawn = self.tree.with_values(_values(model, unary, core)).draw(num_draws, rng, clock)
         if core is None or not num_draws:
             return drawn if core is None else np.zeros((0, model.num_variables), dtype=np.int64)
         from fastmix.exact.leaves import draw_down
@@ -123,6 +123,7 @@ class JunctionTree:
         leaves, weights = core.leaves, np.empty(int(model.num_states.max()))
         stop, rows = len(leaves.variables), max(1, _DRAWN // num_draws)
         while stop:
+            clock.check()
             uniforms = rng.random((min(rows, stop), num_draws))
             draw_down(leaves, unary, model.log_pairwise, states, uniforms, stop, weights)
             stop -= len(uniforms)
@@ -161,7 +162,15 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: 
             left[removed] = False
             leaves = Leaves.of(model, removed, neighbors)
             core = _Core(np.flatnonzero(left), np.flatnonzero(left[model.edges].all(axis=1)), leaves)
-    if _SECONDS_PER_VARIABLE * (n if core is None else len(core.variables)) > clock.left():
+    check_size(model, memory_limit, clock, n if core is None else len(core.variables))
+    tree = plan_tree(model_factors(model, core), memory_limit=memory_limit, clock=clock)
+    return JunctionTree(model, tree, core)
+
+
+def check_size(model: MarkovRandomField, memory_limit: float, clock: Clock, num_eliminated: int) -> None:
+    """Refuse a model whose tables cannot fit, or that cannot be planned in time, before there is a plan."""
+    n = model.num_variables
+    if _SECONDS_PER_VARIABLE * num_eliminated > clock.left():
         raise OutOfTimeError
     least = int(model.num_states.min()) if n else 1
     if least > 1 and n > _SMALL and model.num_edges > n:
@@ -169,8 +178,6 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: 
         if lower * math.log2(least) + 3 > math.log2(memory_limit):
             required = 8.0 * float(least) ** lower if lower * math.log2(least) < 1000 else 1e300
             refuse(f"at least {lower}", lower, required, memory_limit, "at least ")
-    tree = plan_tree(model_factors(model, core), memory_limit=memory_limit, clock=clock)
-    return JunctionTree(model, tree, core)
 
 
 def kept_tree(model: MarkovRandomField, memory_limit: float | None = None) -> JunctionTree | None:

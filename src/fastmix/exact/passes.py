@@ -206,6 +206,7 @@ class Run:
         tree, counts = self.sequence, self.factors.num_states
         states = np.zeros((num_draws, len(tree.last)), dtype=np.int64)
         for v in reversed(self.order.order.tolist()):
+            self.clock.check()
             count = int(counts[v])
             logits = np.zeros((num_draws, count))
             for t in tree.last[v]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._checks import check_count, check_positive, choose_seed
-from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ModelError, ResourceError
 from fastmix.estimates import Estimate
@@ -199,10 +199,14 @@ def draw_exact(
     evidence: Evidence | None = None,
     seed: int | None = None,
     memory_limit: float | None = None,
+    time_limit: float | None = None,
+    progress: Report = "auto",
 ) -> DrawResult:
     """Independent exact configurations, ``states`` (num_draws, n), of all variables also with evidence.
 
     Parameters and errors as for :func:`infer_exact`; the seed is in the provenance, and makes the draws repeatable.
+    ``time_limit`` (seconds) and ``progress`` as for :func:`fastmix.infer`, with a :class:`ResourceError` where the time
+    would not do, or did not.
 
     Examples
     --------
@@ -211,15 +215,22 @@ def draw_exact(
     >>> bool((draws[:, 0] == draws[:, 1]).all())
     True
     """
-    clock = Clock()
     check_model(model)
     num_draws = check_count("num_draws", num_draws, least=0)
     seed = choose_seed(seed)
     required = float(num_draws) * _DRAW_BYTES * max(1, model.num_variables)
     check_memory(required, f"num_draws {num_draws}", "draw fewer at a time, each time with another seed")
-    reduction, twins, tree = _plan(model, evidence, memory_limit)
     rng = np.random.default_rng(seed)
-    draws = tree.draw(num_draws, rng)
+    with listening(progress, "exact draws") as listener:
+        clock = Clock(time_limit, listener=listener, what="exact draws")
+        tree: JunctionTree | None = None
+        try:
+            reduction, twins, tree = _plan(model, evidence, memory_limit, clock)
+            if tree.seconds > clock.left():
+                raise OutOfTimeError
+            draws = tree.draw(num_draws, rng, clock)
+        except OutOfTimeError:
+            raise too_late(clock, 0.0 if tree is None else tree.seconds, tree) from None
     if twins is not None:
         draws = twins.expand_draws(draws, rng)
     states = reduction.expand_states(draws)
@@ -232,8 +243,15 @@ def draw_exact(
         node_marginals=mean,
         edge_marginals=None,
         log_z=None,
-        stats={"treewidth": tree.treewidth, "stopped_by": "done", **clock.stats()},
-        provenance=provenance(model, seed=seed, num_draws=num_draws, evidence=given, memory_limit=memory_limit),
+        stats={
+            "guarantee": "independent exact draws",
+            "treewidth": tree.treewidth,
+            "stopped_by": "done",
+            **clock.stats(),
+        },
+        provenance=provenance(
+            model, seed=seed, num_draws=num_draws, evidence=given, memory_limit=memory_limit, time_limit=time_limit
+        ),
         states=states,
         std_error=error,
     )
@@ -251,7 +269,7 @@ def _plan(
         check_positive("memory_limit", memory_limit, "number of bytes")
     if reduced and (kept := kept_tree(model, memory_limit)) is not None:
         return Reduction.none(model), None, kept
-    reduction = Reduction.none(model) if reduced else reduce_model(model, evidence, fold_single=True)
+    reduction = Reduction.none(model) if reduced else reduce_model(model, evidence, fold_single=True, clock=clock)
     limit = available_memory() / 2 if memory_limit is None else memory_limit
     try:
         return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit, clock=clock)

@@ -167,7 +167,6 @@ def plan_tree(
     memory_limit: float = math.inf,
     order: Order | None = None,
     clock: Clock = NO_LIMIT,
-    seed: int = 0,
 ) -> Tree:
     """The sequence for some factors, reduced by evidence, within a memory limit, before any table is allocated.
 
@@ -175,7 +174,7 @@ def plan_tree(
     """
     if order is None:
         states = [int(s) for s in factors.num_states]
-        order = find_order(states, factors.scopes, clock=clock, seed=seed, max_entries=memory_limit / 8)
+        order = find_order(states, factors.scopes, clock=clock, max_entries=memory_limit / 8)
     # A message is a clique without its first variable.
     width = f"{'' if order.is_exact else 'about '}{order.width}"
     most = float(max(factors.num_states, default=1))

@@ -27,13 +27,13 @@ _SHOWN = 3  # photographs in the figures of pictures
 
 # -- what is drawn --------------------------------------------------------------------------------------------------
 
-INK = "#1f2933"  # text and axes; the colour of the text around on the page
+INK = "#1f2933"  # text and axes; the color of the text around on the page
 GRID = "#d5dae1"
 
 
 @dataclass(frozen=True)
 class Style:
-    """The look of one curve: its colour on a white and on a dark page, Matplotlib's marker, and dashes on and off."""
+    """The look of one curve: its color on a white and on a dark page, Matplotlib's marker, and dashes on and off."""
 
     label: str
     light: str
@@ -43,8 +43,8 @@ class Style:
     hollow: bool = False
 
 
-# Colours of Okabe and Ito, made darker on white and lighter on black until they stand out from the page; markers and
-# dashes tell the curves apart without any colour.
+# Colors of Okabe and Ito, made darker on white and lighter on black until they stand out from the page; markers and
+# dashes tell the curves apart without any color.
 _PURPLE, _ORANGE = ("#a3438c", "#e792cc"), ("#b06a00", "#f2a93b")
 _GREY, _BLACK = ("#66707d", "#a3aebb"), ("#101820", "#f4f6f8")
 _BLUE, _GREEN, _RED = ("#0069a8", "#5ab8ee"), ("#007a5a", "#33c9a0"), ("#c94f00", "#ff8b52")

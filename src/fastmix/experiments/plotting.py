@@ -1,4 +1,4 @@
-"""Figures drawn with Matplotlib: files for papers, and graphics for the report that follow the page's colours."""
+"""Figures drawn with Matplotlib: files for papers, and graphics for the report that follow the page's colors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastmix._checks import require
 from fastmix.experiments.figures import GRID, INK, STYLES, Figure, Panel, Picture
 from fastmix.io.files import atomic_write
 
-__all__ = ["format_power", "inline_graphics", "legend_graphics", "page_colours", "require_matplotlib", "save_figure"]
+__all__ = ["format_power", "inline_graphics", "legend_graphics", "page_colors", "require_matplotlib", "save_figure"]
 
 _PANEL = 4.3, 3.1  # inches
 _MARGINS = 0.62, 0.5, 0.12, 0.32  # left, bottom, right, top, in inches
@@ -29,7 +29,7 @@ _RC = {
     "axes.linewidth": 0.8, "axes.spines.right": False, "axes.spines.top": False, "axes.grid": True,
     "grid.color": GRID, "grid.linewidth": 0.6, "xtick.color": INK, "ytick.color": INK, "errorbar.capsize": 0.0,
     "legend.frameon": False, "legend.fontsize": 8.0,
-    "svg.fonttype": "none",  # text stays text: it can be read out, searched and coloured by the page
+    "svg.fonttype": "none",  # text stays text: it can be read out, searched and colored by the page
 }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
 
 
 def inline_graphics(figure: Figure) -> list[str]:
-    """HTML of every panel: SVG in the colours of the page, or an image within the text."""
+    """HTML of every panel: SVG in the colors of the page, or an image within the text."""
     graphics = []
     for k, panel in enumerate(figure.panels):
         if isinstance(panel, Picture):
@@ -206,7 +206,7 @@ def _image(picture: Picture) -> str:
 
 
 def _svg(canvas: Any, attributes: str) -> str:
-    """A drawing made part of a page: as wide as its place, its colours those of the page, light or dark."""
+    """A drawing made part of a page: as wide as its place, its colors those of the page, light or dark."""
     stream = io.StringIO()
     canvas.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     text = re.sub(r"<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
@@ -216,16 +216,16 @@ def _svg(canvas: Any, attributes: str) -> str:
     # Parts that nothing refers to need no name; the same names in every drawing would clash on the page.
     used = set(re.findall(r"(?:href=\"#|url\(#)([^\")]+)", body))
     body = re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in used else "", body)
-    for name, (light, _) in _named_colours().items():
+    for name, (light, _) in _named_colors().items():
         body = body.replace(light, f"var({name}, {light})")
     return f"{head} {attributes}>{body}".replace(INK, "currentColor").strip()
 
 
-def _named_colours() -> dict[str, tuple[str, str]]:
-    """Names that the page gives to the colours of the drawings, with these on a light and on a dark page."""
+def _named_colors() -> dict[str, tuple[str, str]]:
+    """Names that the page gives to the colors of the drawings, with these on a light and on a dark page."""
     return {f"--c{look.light[1:]}": (look.light, look.dark) for look in STYLES.values()} | {"--grid": (GRID, "#3a4450")}
 
 
-def page_colours(*, dark: bool) -> str:
-    """CSS that sets the colours of the drawings for a light or a dark page."""
-    return " ".join(f"{name}: {colours[dark]};" for name, colours in _named_colours().items())
+def page_colors(*, dark: bool) -> str:
+    """CSS that sets the colors of the drawings for a light or a dark page."""
+    return " ".join(f"{name}: {colors[dark]};" for name, colors in _named_colors().items())

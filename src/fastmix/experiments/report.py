@@ -17,7 +17,7 @@ from fastmix.experiments.figures import Figure, Table, format_count
 from fastmix.experiments.findings import Finding
 from fastmix.experiments.journal import Journal, blaming, completed_rows, read_settings
 from fastmix.experiments.plan import Experiment, Row, Settings
-from fastmix.experiments.plotting import inline_graphics, legend_graphics, page_colours, save_figure
+from fastmix.experiments.plotting import inline_graphics, legend_graphics, page_colors, save_figure
 from fastmix.experiments.specs import EXPERIMENTS
 from fastmix.io.files import atomic_write
 
@@ -73,8 +73,8 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
     with atomic_write(page) as stream:
         stream.write(
             Template(_PAGE.read_text(encoding="utf-8")).substitute(
-                light=page_colours(dark=False),
-                dark=page_colours(dark=True),
+                light=page_colors(dark=False),
+                dark=page_colors(dark=True),
                 version=_text(__version__),
                 rows=format_count(sum(len(section.rows) for section in sections), "row"),
                 when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -16,6 +16,7 @@ from typing import Any
 from fastmix import __version__
 from fastmix._clock import Clock, Listener, Progress, Report, listening
 from fastmix._memory import format_bytes
+from fastmix.errors import Interrupted
 from fastmix.executors import CrashError, LostError, Pool, as_pool, count_processors, run_in_order
 from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
 from fastmix.experiments.plan import Case, Experiment, Row, Settings
@@ -115,6 +116,8 @@ def run_experiment(
         If the folder holds files with the names of ours that are not ours.
     ImportError
         If Matplotlib, or for ``denoise`` scikit-image, is not installed; the message names the extra.
+    Interrupted
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what there is so far; the report is written.
 
     Notes
     -----
@@ -156,7 +159,7 @@ def run_experiment(
         pool.close(now=status == Status.INTERRUPTED)
     report, figures = write_report(folder)
     rows = [row for experiment, own, _ in plans for row in completed_rows(folder, experiment, own)]
-    return ExperimentResult(
+    result = ExperimentResult(
         experiments=tuple(experiment.name for experiment in chosen),
         status=status,
         report=report,
@@ -168,6 +171,9 @@ def run_experiment(
         seconds=time.perf_counter() - begin,
         note=note,
     )
+    if status == Status.INTERRUPTED and not note:
+        raise Interrupted("the experiment was interrupted; what there is so far is in this exception", result)
+    return result
 
 
 def _run(

@@ -12,7 +12,7 @@ from fastmix._arrays import FloatArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.io.files import shown
-from fastmix.model.network import MOST_PARENTS, BayesianNetwork, normalize_rows, order_parents_first
+from fastmix.model.network import MOST_PARENTS, BayesianNetwork, normalise_rows, order_parents_first
 
 __all__ = ["NetworkDraft"]
 
@@ -122,7 +122,7 @@ class NetworkDraft:
         self, child: int, rows: FloatArray, place_of: Callable[[int], int], row_of: Callable[[int], str]
     ) -> FloatArray:
         """The rows normalised; ``place_of`` and ``row_of`` give the place and the name of one that is wrong."""
-        result, bad = normalize_rows(rows)
+        result, bad = normalise_rows(rows)
         if bad is not None:
             where = f" for {row_of(bad)}" if self._parents[child] else ""
             message = f"the probabilities of {shown(self.names[child])}{where} must sum to 1 within 1e-4"

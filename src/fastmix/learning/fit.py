@@ -13,7 +13,7 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.chains.base import Chains
 from fastmix.chains.cuda.device import cuda_available
-from fastmix.errors import ModelError, NotConvergedError, ResourceError, UnfitMethodError
+from fastmix.errors import Interrupted, ModelError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.machines import MACHINE_CHAINS, is_machine, learn_machine
@@ -164,12 +164,12 @@ def _solve(
         stats: dict[str, Any] = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
         how = "none" if term is None else term.method
     else:
-        answer, device = _sample(job, template, data, v, scaling, common, start, history, report)
+        answer, place = _sample(job, template, data, v, scaling, common, start, history, report)
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by
         stats = {
             "num_iterations": answer.num_rounds, "gap": answer.gap, "noise": answer.noise,
             "num_chains": answer.num_chains, "num_rungs": answer.num_rungs, "num_sweeps": answer.num_sweeps,
-            "device": device,
+            "backend": place,
             "correlations": {str(k): c for k, c in answer.correlations.items()},
             "correlation_of_modes": answer.correlation,
         }  # fmt: skip
@@ -206,11 +206,11 @@ def _sample(
         if first.stopped_by == "interrupt":
             return Sampled(v, stopped_by="interrupt"), "cpu"
     clock = job.clock.part(0.7) if job.validation is not None else job.clock
-    device = "cpu"
+    place = "cpu"
 
     def make(num_chains: int, num_sets: int) -> Chains:
-        nonlocal device
-        chains, device = make_pool(template, job.backend, num_chains=num_chains, num_sets=num_sets, seed=job.seed)
+        nonlocal place
+        chains, place = make_pool(template, job.backend, num_chains=num_chains, num_sets=num_sets, seed=job.seed)
         return chains
 
     if saved is not None:
@@ -227,7 +227,7 @@ def _sample(
             chains, job.data.with_hidden(job.hidden), coordinates, v, job.hidden, ridge=common["ridge"],
             max_iter=job.max_iter, seed=job.seed, **shared,
         )  # fmt: skip
-        return answer, device
+        return answer, place
     # Parameters fitted to N rows are worth about 1/(2 N) each, by chance: a small share of that decides nothing
     # (Bottou and Bousquet, 2008). Tables that an l1 term has made 0 are no parameters.
     share = _CHANCE if coordinates.num_contrasts > _SMALL else _LITTLE_CHANCE
@@ -244,7 +244,7 @@ def _sample(
         tol=job.tol or enough, max_iter=job.max_iter or 200,
         rng=np.random.default_rng([job.seed, 2]), **shared,
     )  # fmt: skip
-    return answer, device
+    return answer, place
 
 
 def _pseudo_likelihood(job: Job, coordinates: Coordinates, data: Dataset) -> PseudoLikelihood:
@@ -381,9 +381,9 @@ class _Projector:
         try:
             result = project(model, norm_bound=within.bound, norm=within.norm, warm_start=self.memory, progress=None)
         except NotConvergedError as error:
-            if error.result.stats["stopped_by"] == "interrupt":
-                raise KeyboardInterrupt from None
             result = error.result  # inside, but not quite the closest
+        except Interrupted:  # whose result is none of this call
+            raise KeyboardInterrupt from None
         if result.model is not model:
             self.memory = result.multipliers
         new = coordinates.from_parameters(result.model.parameters)[0]

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import as_edges, check_choice, check_count, check_positive, choose_seed, describe
+from fastmix._checks import as_edges, check_backend, check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import Clock, Report, listening
-from fastmix.errors import ResourceError
+from fastmix.chains.base import device_of
+from fastmix.errors import Interrupted, ResourceError
 from fastmix.graphs import complete_bipartite_edges, complete_edges
 from fastmix.graphs.basics import canonical_edges
 from fastmix.learning.coordinates import Coordinates
@@ -125,6 +126,8 @@ def learn(
         If the pseudo-likelihood meets missing values or hidden variables.
     ResourceError
         If exact moments, or missing values, have too many states.
+    Interrupted
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is the best model so far, None before there is one.
 
     Examples
     --------
@@ -137,7 +140,7 @@ def learn(
     """
     check_choice("objective", objective, ("likelihood", "pseudo-likelihood"))
     check_choice("moments", moments, ("auto", "exact", "sampled", "tempered"))
-    check_choice("backend", backend, ("cpu", "cuda", "auto"))
+    check_backend(backend)
     if within is not None and not isinstance(within, NormBall):
         raise TypeError(f"within must be a NormBall, a WidthBall or None, got {describe(within)}")
     for name, value in (("ridge", ridge), ("l1", l1)):
@@ -184,12 +187,15 @@ def learn(
                 raise
             alike = [r for r in job.found if r.objective == job.found[-1].objective]
             result = _interrupted(max(reversed(alike), key=_quality))
-    device = str(result.stats.get("device", "cpu"))
-    return replace(
+    device = device_of(str(result.stats.get("backend", "cpu")))
+    result = replace(
         result,
         stats={**result.stats, **clock.stats()},
         provenance=provenance(result.model, seed=seed, device=device, **options, time_limit=time_limit),
     )
+    if result.status is Status.INTERRUPTED:
+        raise Interrupted("learning was interrupted; the best model so far is in this exception", result)
+    return result
 
 
 def _graph(edges: Any, n: int, hidden: int) -> IntArray:

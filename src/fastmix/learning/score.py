@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,17 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_choice, check_count, check_positive, choose_seed, describe
-from fastmix._clock import Clock, OutOfTimeError, Report, listening
+from fastmix._checks import check_backend, check_choice, check_count, check_positive, choose_seed, describe
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
 from fastmix.chains.annealing import Annealing, make_pool, systematic
-from fastmix.chains.base import Chains
-from fastmix.errors import ResourceError
+from fastmix.chains.base import Chains, device_of
+from fastmix.errors import Interrupted, ResourceError
 from fastmix.exact.solver import plan_exact
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, read_data
 from fastmix.learning.objectives import MOST_COMPLETIONS, DataTerm, Enumerated, PseudoLikelihood
 from fastmix.learning.result import as_plain
 from fastmix.model import MarkovRandomField, check_model
+from fastmix.model.build import table_positions
 from fastmix.results import Status, provenance
 
 __all__ = ["LogZ", "ScoreResult", "independent_parameters", "log_normaliser", "make_pool", "score"]
@@ -32,6 +34,11 @@ _MOST_CONFIGURATIONS = 1 << 22
 _EXACT_SECONDS = 20.0  # that exact log Z may take where nothing was asked for
 # Models on the way of the first, short run, which finds where to put those of the next, and at most how many these are.
 _PILOT, _FIRST = 60, 300
+_ANNEALED_SHARE = 0.3  # of a time limit, after which no longer run is begun
+_PSEUDO_SHARE = 0.3  # and after which there is no pseudo-likelihood
+# Variables up to which couplings make a dense matrix in any case, the density from which on they do, and entries of
+# conditional distributions that are made at once.
+_SMALL_DENSE, _LEAST_DENSITY, _CHUNK_ENTRIES = 2000, 0.1, 1 << 22
 _GROUPS = 32  # of chains, for standard errors
 _DISAGREE = 4.0  # standard errors between the two directions from which on they do not agree
 _RELIABLE = 0.1  # standard error of log Z above which a status cannot be ok
@@ -66,7 +73,8 @@ class ScoreResult:
         Estimates of log Z by annealing from the independent model to this one, which err downwards, and back, which err
         upwards.
     pseudo_log_likelihood : float or None
-        Mean over the rows of ``sum_i log p(x_i | x_others)``; None where values are missing, and for larger factors.
+        Mean over the rows of ``sum_i log p(x_i | x_others)``; None where values are missing, for larger factors, and
+        where there was no time for it.
     conditional_log_likelihood : float or None
         Mean over the rows of the log-probability of the ``target`` variables given the others.
     num_rows : int
@@ -176,6 +184,8 @@ def score(
         If the data do not fit the model.
     ResourceError
         If ``method="exact"`` needs too much memory, or missing values have too many joint states.
+    Interrupted
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` has log Z as well as it is known, None before it is.
 
     Examples
     --------
@@ -186,15 +196,18 @@ def score(
     """
     check_model(model)
     check_choice("method", method, ("auto", "exact", "annealing"))
+    check_backend(backend)
     check_positive("tol", tol)
     check_count("num_chains", num_chains, least=2 * _GROUPS)
-    check_choice("backend", backend, ("cpu", "cuda", "auto"))
     if target is not None and (isinstance(target, str) or not np.iterable(target)):
         raise ValueError(f"target must be a list of variables, got {describe(target)}")
     with listening(progress, "score") as listener:
         clock = Clock(time_limit, listener=listener, what="score")
         table = read_data(data, weights=weights, model=model)
-        return _score(model, table, target, method, tol, num_chains, choose_seed(seed), clock, backend)
+        result = _score(model, table, target, method, tol, num_chains, choose_seed(seed), clock, backend)
+    if result.status is Status.INTERRUPTED:
+        raise Interrupted("the annealing was interrupted; the result so far is in this exception", result)
+    return result
 
 
 def _score(
@@ -212,7 +225,8 @@ def _score(
         conditional = _mean(merged, masses - given)
     pseudo = None
     if not table.has_missing and not model.num_factors:
-        pseudo = _mean(merged, pseudo_log_likelihoods(model, merged))
+        with contextlib.suppress(OutOfTimeError):
+            pseudo = _mean(merged, pseudo_log_likelihoods(model, merged, clock.part(_PSEUDO_SHARE)))
     answer = log_normaliser(
         model, merged, method=method, tol=tol, num_chains=num_chains, seed=seed, clock=clock, backend=backend
     )
@@ -238,8 +252,8 @@ def _score(
         conditional_log_likelihood=conditional,
         num_rows=table.num_rows,
         status=answer.status,
-        stats={"stopped_by": "done", **answer.stats, **clock.stats()},
-        provenance=provenance(model, seed=seed, device=answer.device, **options),
+        stats={"stopped_by": "done", "backend": answer.place, **answer.stats, **clock.stats()},
+        provenance=provenance(model, seed=seed, device=device_of(answer.place), **options),
     )
 
 
@@ -296,15 +310,37 @@ def _obstacle(model: MarkovRandomField) -> str | None:
     return "forbidden states or pairs" if model.has_forbidden else None
 
 
-def pseudo_log_likelihoods(model: MarkovRandomField, data: Dataset) -> FloatArray:
-    """``sum_i log p(x_i | x_others)`` of every row."""
-    if not model.has_forbidden:
+def pseudo_log_likelihoods(model: MarkovRandomField, data: Dataset, clock: Clock = NO_LIMIT) -> FloatArray:
+    """``sum_i log p(x_i | x_others)`` of every row, -inf where the row has no weight.
+
+    Through a dense matrix of couplings, or, of large models with few edges and of those that forbid something, through
+    a sparse one; an :class:`fastmix._clock.OutOfTimeError` where that takes too long.
+    """
+    n, entries = model.num_variables, len(model.log_unary)
+    if not model.has_forbidden and (n <= _SMALL_DENSE or 2.0 * model.num_edges >= _LEAST_DENSITY * n * n):
         coordinates = Coordinates(model.structure)
         return PseudoLikelihood(coordinates, data).rows(coordinates.from_parameters(model.parameters)[0])[0]
-    result = np.zeros(len(data.states))
-    with np.errstate(divide="ignore"):
-        for i in range(model.num_variables):
-            result += np.log(model.conditional(i, data.states)[np.arange(len(result)), data.states[:, i]])
+    from scipy.sparse import coo_array, csr_array
+
+    edge, row, col = table_positions(model.num_states, model.edges)
+    starts = model.unary_offsets[:-1]
+    first, second = starts[model.edges[edge, 0]] + row, starts[model.edges[edge, 1]] + col
+    ends = np.concatenate([first, second]), np.concatenate([second, first])
+    tables = csr_array(coo_array((np.tile(model.log_pairwise, 2), ends), shape=(entries, entries)))
+    result = np.empty(len(data.states))
+    chunk = max(1, _CHUNK_ENTRIES // max(1, entries))
+    for begin in range(0, len(result), chunk):
+        clock.check()
+        at = starts + data.states[begin : begin + chunk]
+        chosen = csr_array((np.ones(at.size), at.ravel(), np.arange(0, at.size + 1, n)), shape=(len(at), entries))
+        logits = (chosen @ tables).toarray() + model.log_unary
+        own, top = np.take_along_axis(logits, at, axis=1), np.maximum.reduceat(logits, starts, axis=1)
+        possible = (own > -np.inf).all(axis=1)
+        top[~possible] = 0.0
+        weights = np.exp(logits - np.repeat(top, model.num_states, axis=1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = own - top - np.log(np.add.reduceat(weights, starts, axis=1))
+        result[begin : begin + chunk] = np.where(possible, shares.sum(axis=1), -np.inf)
     return result
 
 
@@ -320,7 +356,7 @@ class LogZ:
     method: str = "enumeration"
     bracket: tuple[float, float] | None = None
     status: Status = Status.OK
-    device: str = "cpu"
+    place: str = "cpu"  # where chains ran
     stats: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -379,7 +415,7 @@ def _annealed(
     model: MarkovRandomField, data: Dataset, tol: float, num_chains: int, seed: int, clock: Clock, backend: str
 ) -> LogZ:
     thetas = np.stack([independent_parameters(model, data), model.parameters])
-    chains, device = make_pool(model, backend, num_chains=num_chains, seed=seed)
+    chains, place = make_pool(model, backend, num_chains=num_chains, seed=seed)
     chains.clock = clock
     rng = np.random.default_rng([seed, 1])
     steps = np.linspace(0.0, 1.0, _PILOT + 1)
@@ -394,11 +430,12 @@ def _annealed(
                 chains.load(thetas, np.array([[0.0, 1.0]]))
                 chains.sweep(max(20, len(steps) // 4))
                 backward, _ = _move(chains, thetas, steps, back=True)
-                result = _combine(forward, backward, len(steps) - 1, device)
+                result = _combine(forward, backward, len(steps) - 1, place)
                 clock.report(rounds, None, "rounds", details={"log_z": result.log_z, "std_error": result.std_error})
                 good = result.std_error <= tol and result.status is Status.OK
-                if good or clock.past(0.3) or len(steps) > 10_000:
-                    stopped_by = "accuracy" if good else "time_limit" if clock.past(0.3) else "done"
+                late = clock.past(_ANNEALED_SHARE)
+                if good or late or len(steps) > 10_000:
+                    stopped_by = "accuracy" if good else "time_limit" if late else "done"
                     break
             rounds += 1
             # The next models are closer together where the log-weights of the chains differ more.
@@ -461,7 +498,7 @@ def _bennett(forward: FloatArray, backward: FloatArray) -> float:
     return float(brentq(excess, low, high, xtol=1e-10))
 
 
-def _combine(forward: FloatArray, backward: FloatArray, num_models: int, device: str) -> LogZ:
+def _combine(forward: FloatArray, backward: FloatArray, num_models: int, place: str) -> LogZ:
     value = _bennett(forward, backward)
     groups = np.arange(len(forward)) * _GROUPS // len(forward)
     left_out = []
@@ -476,4 +513,4 @@ def _combine(forward: FloatArray, backward: FloatArray, num_models: int, device:
     stats: dict[str, Any] = {"num_models": num_models, "num_chains": len(forward), "effective_share": effective}
     stats["std_errors_of_both_directions"] = [float(errors[1]), float(errors[2])]
     status = Status.OK if sure else Status.NOT_MIXED
-    return LogZ(value, float(errors[0]), "annealing", (lower, upper), status, device, stats)
+    return LogZ(value, float(errors[0]), "annealing", (lower, upper), status, place, stats)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from fastmix._checks import check_threads, choose_seed
+from fastmix._checks import check_backend, check_threads, choose_seed
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
 from fastmix.errors import Interrupted, ResourceError, UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -38,13 +38,12 @@ if TYPE_CHECKING:
     from fastmix.executors import Pool
 
 __all__ = [
-    "BACKENDS", "DEFAULT_SECONDS", "LAST_SECONDS", "METHODS", "Context", "Method", "find_method", "make_method",
-    "method_names", "option", "options_of", "refuse_unknown", "register", "run_method",
+    "DEFAULT_SECONDS", "LAST_SECONDS", "METHODS", "Context", "Method", "find_method", "make_method", "method_names",
+    "option", "options_of", "refuse_unknown", "register", "run_method",
 ]  # fmt: skip
 
 DEFAULT_SECONDS = 60.0  # of runs that were given neither a time limit nor the amount of work
 LAST_SECONDS = 0.5  # of sampling after an interrupt, where nothing had been collected yet
-BACKENDS = ("cpu", "cuda", "auto")
 
 
 def option(
@@ -268,12 +267,11 @@ def run_method(
     """The answer of a method about all variables of a model, see :func:`fastmix.infer`."""
     check_model(model)
     backend = "cpu" if backend is None else backend
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
+    check_backend(backend)
     refuse_unknown(type(method), {k: v for k, v in {"seed": seed, "num_threads": num_threads}.items() if v is not None})
     if backend == "cuda" and not method.on_gpu:
         raise UnfitMethodError(
-            f"backend must be cpu for {method.name.title()}, got 'cuda'; Gibbs sampling can run on a GPU"
+            f"backend must be cpu for the method {method.name}, got 'cuda'; gibbs and tempered can run on a GPU"
         )
     pool = None
     if executor is not None:
@@ -294,26 +292,22 @@ def run_method(
     with listening(progress, method.name) as listener:
         clock = Clock(time_limit, default=method.budget(), listener=listener, what=method.name)
         try:
-            try:
-                reduction = method.reduce(model, evidence, clock)
-            except OutOfTimeError:
-                raise ResourceError(
-                    f"the time limit of {clock.limit:g} s was over before evidence and forbidden states were taken out "
-                    "of the model: give it more time"
-                ) from None
-            context = Context(
-                chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction, certify, pool
-            )
-            if (reason := method.fits(reduction.model)) is not None:
-                raise UnfitMethodError(reason)
-            result = method.run(reduction.model, context)
-        except Interrupted:
-            raise
-        except KeyboardInterrupt:
-            raise Interrupted("interrupted before there was anything to report") from None
+            reduction = method.reduce(model, evidence, clock)
+        except OutOfTimeError:
+            raise ResourceError(
+                f"the time limit of {clock.limit:g} s was over before evidence and forbidden states were taken out "
+                "of the model: give it more time"
+            ) from None
+        context = Context(
+            chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction, certify, pool
+        )
+        if (reason := method.fits(reduction.model)) is not None:
+            raise UnfitMethodError(reason)
+        result = method.run(reduction.model, context)
     options = {f.name: _plain(getattr(method, f.name)) for f in fields(method)}
     options |= result.provenance.get("options", {})
     options |= {"evidence": plain_evidence(evidence), "time_limit": clock.asked, "backend": backend}
+    options |= {name: True for name, asked in (("edge_marginals", edge_marginals), ("log_z", log_z)) if asked}
     origin = provenance(
         model, seed=chosen_seed if method.seeded else None, device=result.provenance.get("device", "cpu"), **options
     )

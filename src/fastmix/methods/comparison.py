@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import as_float_array, check_seconds, check_threads, choose_seed, require
+from fastmix._checks import as_float_array, check_backend, check_seconds, check_threads, choose_seed, require
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
 from fastmix.io.files import atomic_write
@@ -59,6 +60,8 @@ class Comparison:
     provenance : dict
     status : Status
         ``interrupted`` after Ctrl-C: methods that were still to come have no row.
+    stats : mapping
+        Seconds, and what ended the comparison.
     """
 
     model: MarkovRandomField
@@ -67,6 +70,7 @@ class Comparison:
     results: dict[str, InferenceResult]
     provenance: dict[str, Any]
     status: Status = Status.OK
+    stats: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         lines = [f"Comparison against {self.reference or 'nothing'}, {self.model}"]
@@ -79,7 +83,24 @@ class Comparison:
         """The rows as plain data, the shape of the command line's JSON."""
         rows = [jsonable(asdict(row)) for row in self.rows]
         facts = {"status": str(self.status), "reference": self.reference, "rows": rows}
+        facts |= {"seconds": self.stats.get("seconds"), "stats": jsonable(dict(self.stats))}
         return {**facts, "provenance": jsonable(self.provenance)}
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of :meth:`to_frame`, by name."""
+        return {f.name: [getattr(row, f.name) for row in self.rows] for f in fields(Row)}
+
+    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """A table with a row for every method."""
+        return _show.frame(self.columns(), library)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (row.method, row.status, "-" if row.mean_error is None else f"{row.mean_error:.4g}", f"{row.seconds:.3g}")
+            for row in self.rows
+        ]
+        facts = [("status", self.status), ("against", self.reference or "nothing")]
+        return _show.html_table(repr(self.model), facts, rows, ("method", "status", "mean error", "seconds"))
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write ``comparison.csv`` and a picture (png and svg, extra ``plot``) into a folder; the files written."""
@@ -91,31 +112,33 @@ class Comparison:
             writer = csv.DictWriter(file, names)
             writer.writeheader()
             writer.writerows(asdict(row) for row in self.rows)
-        return [table, *self.plot(target / "comparison.png", target / "comparison.svg")]
-
-    def plot(self, *paths: str | Path) -> list[Path]:
-        """Draw mean and largest error of every method, with its seconds, into files; their formats by suffix.
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib: the extra ``plot`` brings it.
-        """
         require("matplotlib", extra="plot", purpose="pictures")
         from matplotlib.figure import Figure
 
+        figure = Figure(figsize=self._size(), layout="constrained")
+        self.plot(figure.add_subplot())
+        pictures = [target / f"comparison.{suffix}" for suffix in ("png", "svg")]
+        for path in pictures:
+            figure.savefig(path, dpi=150)
+        return [table, *pictures]
+
+    def _size(self) -> tuple[float, float]:
+        """Of a picture, inches."""
+        return 7.0, 1.2 + 0.45 * max(1, sum(row.mean_error is not None for row in self.rows))
+
+    def plot(self, axes: Any = None) -> Any:
+        """Mean and largest error of every method, with its seconds (Matplotlib, extra ``plot``); the axes come back."""
+        axes = _show.new_axes(axes, figsize=self._size())
         rows = [row for row in self.rows if row.mean_error is not None][::-1]
-        figure = Figure(figsize=(7.0, 1.2 + 0.45 * max(1, len(rows))), layout="constrained")
-        axes = figure.add_subplot()
         floor = 1e-6  # exact answers have an error of zero, which a logarithmic axis cannot show
         for y, row in enumerate(rows):
             assert row.mean_error is not None
             assert row.max_error is not None
             mean, top = max(row.mean_error, floor), max(row.max_error, floor)
-            colour = "#0072b2" if row.status == "ok" else "#d55e00"
-            axes.plot([mean, top], [y, y], color=colour, linewidth=2, alpha=0.5, solid_capstyle="round")
-            axes.plot(mean, y, "o", color=colour, markersize=8)
-            axes.plot(top, y, "|", color=colour, markersize=12, markeredgewidth=2)
+            color = "#0072b2" if row.status == "ok" else "#d55e00"
+            axes.plot([mean, top], [y, y], color=color, linewidth=2, alpha=0.5, solid_capstyle="round")
+            axes.plot(mean, y, "o", color=color, markersize=8)
+            axes.plot(top, y, "|", color=color, markersize=12, markeredgewidth=2)
             verdict = "" if row.status == "ok" else f", {row.status.replace('_', ' ')}"
             axes.annotate(f" {row.seconds:.2g} s{verdict}", (top, y), va="center", xytext=(6, 0),
                           textcoords="offset points", fontsize=9)  # fmt: skip
@@ -128,10 +151,7 @@ class Comparison:
         axes.set_title(title, loc="left", fontsize=11)
         axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right", "left"]].set_visible(False)
-        written = [Path(path) for path in paths]
-        for path in written:
-            figure.savefig(path, dpi=150)
-        return written
+        return axes
 
 
 def marginal_errors(model: MarkovRandomField, marginals: FloatArray, reference: FloatArray) -> FloatArray:
@@ -152,6 +172,7 @@ def compare(
     time_limit: float | None = None,
     memory_limit: float | None = None,
     num_threads: int | None = None,
+    backend: str | None = None,
     progress: Report = "auto",
 ) -> Comparison:
     """Run several methods on a model and measure their errors.
@@ -172,6 +193,8 @@ def compare(
         What to call them.
     time_limit, memory_limit : float, optional
         Seconds for every method but exact inference, and bytes for that.
+    backend : {"cpu", "cuda", "auto"}, optional
+        Of the methods that can run on a GPU.
     evidence, seed, num_threads, progress
         See :func:`fastmix.infer`; progress is told before each method runs.
 
@@ -206,17 +229,20 @@ def compare(
     names = list(dict.fromkeys(item.name if isinstance(item, Method) else item for item in wanted))
     seed, time_limit = choose_seed(seed), check_seconds(time_limit)
     check_threads(num_threads)
+    check_backend(backend or "cpu")
     results: dict[str, InferenceResult] = {}
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
     interrupted = False
     with listening(progress, "compare") as listener:
+        whole = Clock()
         for number, (name, method) in enumerate(chosen.items()):
             clock = Clock(listener=listener, what=name)
             clock.report(number, len(chosen), "methods")
             shared: dict[str, Any] = {"evidence": evidence, "progress": None}
             shared |= {"time_limit": None if name == "exact" else time_limit}
             shared |= {"seed": seed if method.seeded else None, "num_threads": num_threads if method.threaded else None}
+            shared |= {"backend": backend if method.on_gpu else None}
             try:
                 results[name] = infer(model, method=method, **shared)
             except Interrupted as stop:
@@ -242,11 +268,13 @@ def compare(
     trusted, trusted_name = _reference(model, results, reference, reference_name)
     ran = [name for name in names if name in seconds]
     rows = tuple(_row(model, name, results.get(name), refused.get(name), trusted, seconds[name]) for name in ran)
-    options: dict[str, Any] = {"methods": names, "time_limit": time_limit, "memory_limit": memory_limit}
-    if evidence is not None:
-        options["evidence"] = plain_evidence(evidence)
+    options: dict[str, Any] = {
+        "methods": names, "evidence": plain_evidence(evidence), "time_limit": time_limit, "memory_limit": memory_limit,
+        "reference": None if reference is None else reference_name, "backend": backend,
+    }  # fmt: skip
     status = Status.INTERRUPTED if interrupted else Status.OK
-    result = Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options), status)
+    stats = {"stopped_by": "interrupt" if interrupted else "done", **whole.stats()}
+    result = Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options), status, stats)
     if interrupted:
         raise Interrupted("the comparison was interrupted; the rows so far are in this exception", result)
     return result

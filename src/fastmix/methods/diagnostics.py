@@ -144,9 +144,9 @@ def summarise(
     statistics, which are few but long beside any autocorrelation that an answer could be trusted with, gives a second
     value, enlarged by Student's quantile for their number; the larger of the two counts. Where chains disagree (R-hat
     above 1.01) parts of one chain say the same, and the error is at least that of the chains,
-    ``se^2 = sum_c (m_c - m)^2 / (C (C - 1))``. To its square that of ``1.5 s / (N' + 1.5)`` is added: a neighbourhood
+    ``se^2 = sum_c (m_c - m)^2 / (C (C - 1))``. To its square that of ``1.5 s / (N' + 1.5)`` is added: a neighborhood
     that N' independent looks would have met 1.5 times may never have been met, and could have moved the probability by
-    s. Here N' is the smallest effective sample size of the variable and its neighbours, at most N over the memory of
+    s. Here N' is the smallest effective sample size of the variable and its neighbors, at most N over the memory of
     the chains, and s the width of the range of probabilities whose log-odds are within the swing of those of m.
 
     *Effective sample size.* The smallest over the states of ``m (1 - m) / se^2``, before anything is added to the
@@ -162,13 +162,13 @@ def summarise(
     values again (or, when the median lies between them, to one); both maps are affine on two points, and R-hat
     does not change under affine maps.
 
-    ``swings`` are those of :func:`log_odds_swings`, for sums of conditional probabilities; without them neighbourhoods
+    ``swings`` are those of :func:`log_odds_swings`, for sums of conditional probabilities; without them neighborhoods
     can do everything, as for indicators of states. ``memory`` are the sweeps for which chains remembered where they
     were started: what they may have missed since then is as slow. Nothing is NaN, by these rules.
 
     - One batch: the standard errors are infinite, the effective sample sizes 0.
     - All batches of all chains have the same mean, as for a state that was never or always taken: the state counts with
-      an effective sample size of N (as in ArviZ), and what is left of the standard error is the part for neighbourhoods
+      an effective sample size of N (as in ArviZ), and what is left of the standard error is the part for neighborhoods
       never met. Chains that all sit in the same place cannot be told from chains that belong there.
     - A state that the unary forbids, or the only one it allows, is known: standard error 0. No other is below 2^-24, to
       which conditional probabilities are rounded.
@@ -329,9 +329,9 @@ def student_factor(freedom: int) -> float:
 
 
 def log_odds_swings(model: MarkovRandomField) -> FloatArray:
-    """By how much neighbours can change the log-odds between states of each variable, (n,).
+    """By how much neighbors can change the log-odds between states of each variable, (n,).
 
-    The sum over the neighbours j of ``max_ab range(T_ij[:, a] - T_ij[:, b])``, and the same for all other members of a
+    The sum over the neighbors j of ``max_ab range(T_ij[:, a] - T_ij[:, b])``, and the same for all other members of a
     factor over more variables together; infinite where pairs are forbidden.
     """
     from fastmix.theory.dependency import edge_dependencies
@@ -375,7 +375,7 @@ def _spans(model: MarkovRandomField, mean: FloatArray, swings: FloatArray | None
 
 
 def _with_neighbors(values: FloatArray, model: MarkovRandomField) -> FloatArray:
-    """The smallest of the values (n,) of each variable and its neighbours."""
+    """The smallest of the values (n,) of each variable and its neighbors."""
     result = values.copy()
     i, j = model.edges.T
     np.minimum.at(result, i, values[j])

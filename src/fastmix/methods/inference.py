@@ -118,25 +118,29 @@ def infer(
         chosen, model, evidence=evidence, edge_marginals=edge_marginals, log_z=log_z, seed=seed,
         num_threads=num_threads, backend=backend, time_limit=share, progress=progress, executor=executor,
     )  # fmt: skip
-    return _with_bracket(result, evidence, share, progress) if bracket else result
+    return _with_bracket(result, evidence, limit, progress) if bracket else result
 
 
 def _with_bracket(
-    result: InferenceResult, evidence: Evidence | None, time_limit: float | None, progress: Report
+    result: InferenceResult, evidence: Evidence | None, limit: float | None, progress: Report
 ) -> InferenceResult:
-    """The answer with bounds beside it; not mixed where it is a sampler's and lies outside."""
+    """The answer with bounds beside it, found in half of the limit; not mixed where a sampler's lies outside."""
     from fastmix.bounds import bracket
 
-    seed = result.provenance.get("seed")
+    options = {**result.provenance["options"], "time_limit": limit, "bracket": True}
+    result = replace(result, provenance={**result.provenance, "options": options})
+    seed, share = result.provenance.get("seed"), None if limit is None else limit / 2.0
     try:
-        found = bracket(result.model, evidence=evidence, time_limit=time_limit, seed=seed, progress=progress)
+        found = bracket(result.model, evidence=evidence, time_limit=share, seed=seed, progress=progress)
     except KeyboardInterrupt as stop:
         stats = {**result.stats, "stopped_by": "interrupt"}
         kept = replace(result, bracket=getattr(stop, "result", None), status=Status.INTERRUPTED, stats=stats)
         raise Interrupted("the bracket was interrupted; the result so far is in this exception", kept) from None
     missed = found.misses(result)
-    stats = {**result.stats, "seconds": result.stats.get("seconds", 0.0) + found.stats["seconds"]}
-    status = result.status
+    stats, status = dict(result.stats), result.status
+    for name in ("seconds", "compile_seconds", "time_limit"):
+        if None not in (stats[name], found.stats[name]):
+            stats[name] += found.stats[name]
     if missed is not None:
         note = str(stats.get("note") or "")
         stats["note"] = f"{note}; {missed}" if note else missed

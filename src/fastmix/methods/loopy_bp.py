@@ -109,7 +109,7 @@ class LoopyBP(Method):
             edge_marginals=pairs if context.edge_marginals else None,
             log_z=log_z,
             log_z_kind="bethe",
-            stats={**stats, "kernel": messages.kernel, "backend": "cpu", "log_z_kind": "bethe"},
+            stats={**stats, "kernel": messages.kernel, "backend": "cpu"},
             largest_change=stats["largest_change"],
         )
 

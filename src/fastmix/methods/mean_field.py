@@ -104,7 +104,7 @@ class MeanField(Method):
                 "num_starts": len(runs), "best_start": best, "iterations": sum(run.sweeps for run in runs),
                 "updates": sum(run.sweeps for run in runs) * model.num_variables,
                 "converged_starts": sum(run.converged for run in runs), "largest_change": runs[best].change,
-                "history": [run.history for run in runs], "log_z_kind": "lower bound",
+                "history": [run.history for run in runs],
                 "note": _NO_PRODUCT if runs[best].bound == -math.inf else "", "stopped_by": stopped_by,
             },
             log_z_lower=runs[best].bound,

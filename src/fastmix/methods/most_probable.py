@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from fastmix._memory import available_memory
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import CpuChains
 from fastmix.errors import Interrupted, ModelError, ResourceError, UnfitMethodError
-from fastmix.exact.junction_tree import model_factors
+from fastmix.exact.junction_tree import check_size, model_factors
 from fastmix.exact.search import find_order
 from fastmix.exact.tree import plan_tree
 from fastmix.graphs.basics import label_components, sparse_matrix
@@ -217,7 +218,7 @@ def most_probable(
             used = search.run(method)
         except KeyboardInterrupt:
             if search is None or search.states is None:
-                raise Interrupted("interrupted before a configuration was found") from None
+                raise
             search.interrupted = True
             used = "search"
     if search.states is None:
@@ -233,7 +234,8 @@ def most_probable(
     result = MostProbableResult(
         model, states, search.value, upper, exact, used, status,
         {"stopped_by": stopped_by, **search.stats, **clock.stats()},
-        provenance(model, seed=seed, evidence=plain_evidence(evidence), method=method, tol=tol, time_limit=clock.asked),
+        provenance(model, seed=seed, evidence=plain_evidence(evidence), method=method, tol=tol,
+                   memory_limit=memory_limit, time_limit=clock.asked),
     )  # fmt: skip
     if search.interrupted:
         raise Interrupted("the search was interrupted; the best configuration so far is in this exception", result)
@@ -255,6 +257,7 @@ class _Search:
         self.upper = _sum_of_largest(model)
         self.stats: dict[str, Any] = {}
         self.interrupted = False
+        self._arrays: tuple[Any, ...] | None = None
 
     @property
     def done(self) -> bool:
@@ -330,6 +333,7 @@ class _Search:
         self.stats["rounding"] = rounding
 
     def _exact(self) -> None:
+        check_size(self.model, self.memory_limit, self.clock.part(0.25), self.model.num_variables)
         tree = plan_tree(model_factors(self.model), memory_limit=self.memory_limit, clock=self.clock.part(0.25))
         if tree.seconds > self.clock.left():
             raise ResourceError(f"exact inference takes about {tree.seconds:.2g} s, over the time limit")
@@ -396,19 +400,24 @@ class _Search:
                 chains.sweep(num_sweeps)
                 if clock.past():
                     break
-            for states in self._descended(chains.get_states()):
+            for states in self._descended(chains.get_states(), clock):
                 self.cross(states)
             if clock.used() < 0.1 * (clock.limit or np.inf):
                 num_sweeps *= 4
         self.stats["annealing_sweeps"] = num_sweeps * _STEPS
 
-    def _descended(self, states: IntArray) -> IntArray:
-        """Configurations after single variables were set to their best states."""
+    def _descended(self, states: IntArray, clock: Clock) -> Iterator[IntArray]:
+        """Configurations after single variables were set to their best states, one at least."""
         from fastmix.methods.mode_kernels import descend
 
+        if self._arrays is None:
+            self._arrays = finite_arrays(self.model)
         states = np.ascontiguousarray(states, dtype=np.int64)
-        descend(states, *finite_arrays(self.model), 100)
-        return states
+        for k, state in enumerate(states):
+            if k and clock.past():
+                break
+            descend(states[k : k + 1], *self._arrays, 100)
+            yield state
 
     def _move_bands(self) -> None:
         """Set bands of variables to their best states given the rest, until that no longer pays or time is over.
@@ -425,6 +434,7 @@ class _Search:
             reduction = reduce_model(self.model, given, fold_single=True)
             moves += 1
             try:
+                check_size(reduction.model, 8.0 * most, self.clock, reduction.model.num_variables)
                 factors = model_factors(reduction.model)
                 order = find_order(factors.num_states, factors.scopes, clock=self.clock, effort=0.0)
                 tree = plan_tree(factors, memory_limit=8.0 * most, order=order, clock=self.clock)
@@ -475,14 +485,20 @@ class _Messages:
 
 def _swings(model: MarkovRandomField) -> tuple[float, float]:
     """The largest range of log-potentials that a variable sees, and the median range of a table; of finite ones."""
-    ranges, around = [], np.zeros(model.num_variables)
-    for scope, table in model.terms():
-        finite = table[table > -np.inf]
-        span = float(finite.max() - finite.min()) if finite.size else 0.0
-        around[scope] += span
-        if span > 0.0:
-            ranges.append(span)
-    return float(around.max(initial=0.0)) or 1.0, float(np.median(ranges)) if ranges else 1.0
+    n, structure = model.num_variables, model.structure
+    around, ranges = np.zeros(n), []
+    for values, offsets, sizes, variables in (
+        (model.log_unary, model.unary_offsets, 1, np.arange(n)),
+        (model.log_pairwise, model.pairwise_offsets, 2, model.edges.ravel()),
+        (model.log_factors, model.factor_offsets, np.diff(structure.scope_starts), structure.scope_variables),
+    ):
+        if values.size:
+            low = np.minimum.reduceat(np.where(values > -np.inf, values, np.inf), offsets[:-1])
+            span = np.maximum(np.maximum.reduceat(values, offsets[:-1]) - low, 0.0)  # 0 where all is forbidden
+            around += np.bincount(variables, np.repeat(span, sizes), minlength=n)
+            ranges.append(span[span > 0.0])
+    spans = np.concatenate([np.zeros(0), *ranges])
+    return float(around.max(initial=0.0)) or 1.0, float(np.median(spans)) if len(spans) else 1.0
 
 
 def _sum_of_largest(model: MarkovRandomField) -> float:

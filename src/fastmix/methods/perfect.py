@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import IntArray
 from fastmix._checks import check_count
-from fastmix._clock import Report
+from fastmix._clock import OutOfTimeError, Report
 from fastmix._memory import check_memory
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.generator import make_streams
@@ -23,12 +26,18 @@ from fastmix.methods.starts import starts_matter
 from fastmix.methods.swendsen_wang import is_swendsen_wang
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import DrawResult, Status, jsonable
-from fastmix.theory.certificates import certify
+from fastmix.theory.bias import safe_matrix
+from fastmix.theory.dependency import Dependency
+from fastmix.theory.norms import smallest_norm
 
 __all__ = ["Perfect", "PerfectSamples", "perfect_sample"]
 
 _EPOCHS = 48  # streams of a sample: one for every doubling of the past
 _MAX_STATES = 64  # bits of a set
+_UPDATES_AT_ONCE = 1_000_000  # tens of milliseconds: the clock is read between
+
+# Why it works for models that are still in use: asked before a run, and told after it.
+_REASONS: WeakKeyDictionary[MarkovRandomField, str] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,7 +59,7 @@ class PerfectSamples(DrawResult):
         """The run as plain data, without the draws."""
         return {
             **super().to_dict(),
-            "num_samples": len(self.states),
+            "num_draws": len(self.states),
             "num_sweeps_max": int(self.num_sweeps.max(initial=0)),
             "num_sweeps_mean": jsonable(float(self.num_sweeps.mean()) if len(self.num_sweeps) else 0.0),
             "reason": self.reason,
@@ -77,7 +86,8 @@ class Perfect(Method):
 
     def check(self, model: MarkovRandomField) -> None:
         """There must be a reason why the past is forgotten."""
-        _reason(model)
+        if model not in _REASONS:
+            _REASONS[model] = _reason(model)
 
     def run(self, model: MarkovRandomField, context: Context) -> PerfectSamples:
         """The draws; a time limit that ends before all of them are there is an error."""
@@ -88,16 +98,21 @@ class Perfect(Method):
         states = np.empty((num_draws, model.num_variables), dtype=np.int64)
         sweeps = np.zeros(num_draws, dtype=np.int64)
         share = max(1, min(256, -(-num_draws // (8 * threads))))
+        ended = Event()
+
+        def check() -> None:
+            if ended.is_set():
+                raise OutOfTimeError
+            if clock.past():
+                raise NotConvergedError(
+                    f"{num_draws} perfect draws take longer than {clock.limit:g} s, and the fastest of them would "
+                    "be biased: raise time_limit, or ask for fewer"
+                )
 
         def work(first: int) -> int:
             numbers = range(first, min(num_draws, first + share))
             for r, streams in zip(numbers, past.streams(numbers), strict=True):
-                if clock.past():
-                    raise NotConvergedError(
-                        f"{num_draws} perfect draws take longer than {clock.limit:g} s, and the fastest of them would "
-                        "be biased: raise time_limit, or ask for fewer"
-                    )
-                states[r], sweeps[r] = past.sample(r, streams)
+                states[r], sweeps[r] = past.sample(r, streams, check)
             return len(numbers)
 
         done = 0
@@ -108,6 +123,7 @@ class Perfect(Method):
                     done += future.result()
                     clock.report(done, num_draws, "draws", per_second=past.updates(sweeps) / clock.used())
             finally:
+                ended.set()
                 for future in futures:
                     future.cancel()
         updates = past.updates(sweeps)
@@ -123,7 +139,7 @@ class Perfect(Method):
             states=states,
             std_error=error,
             num_sweeps=sweeps,
-            reason=_reason(model),
+            reason=_REASONS.get(model) or _reason(model),
         )
 
 
@@ -205,16 +221,16 @@ def _reason(model: MarkovRandomField) -> str:
         raise UnfitMethodError(
             "perfect samples need factors over three or more variables that forbid nothing; use exact draws"
         )
-    certificate = certify(model, accuracy=0.01, criterion="dobrushin")
-    if certificate.norm_value >= 1.0:
+    dependencies: tuple[Dependency, ...] = ("sigmoid", "exact")
+    for dependency in dependencies:
         # The exact dependencies are finer, above all with forbidden pairs, but not always feasible.
         with contextlib.suppress(ResourceError):
-            certificate = certify(model, accuracy=0.01, criterion="dobrushin", dependency="exact")
-    if certificate.norm_value < 1.0:
-        return f"certified: dependency norm {certificate.norm_value:.3g} ({certificate.norm})"
+            norm, value = smallest_norm(safe_matrix(model, dependency))
+            if value < 1.0:
+                return f"certified: dependency norm {value:.3g} ({norm})"
     raise UnfitMethodError(
         "perfect samples need an attractive binary model or a dependency norm below 1, and this model has "
-        f"{certificate.norm_value:.3g} ({certificate.norm}); project it first, or use exact draws or Gibbs sampling"
+        f"{value:.3g} ({norm}); project it first, or use exact draws or Gibbs sampling"
     )
 
 
@@ -237,8 +253,13 @@ class _Past:
         count = len(numbers) * _EPOCHS
         return make_streams(self.seed, numbers.start * _EPOCHS, count).T.reshape(-1, _EPOCHS, 4)
 
-    def sample(self, number: int, streams: NDArray[np.uint32]) -> tuple[IntArray, int]:
-        """The configuration of a sample at the present, and how many sweeps ago its chains began."""
+    def sample(
+        self, number: int, streams: NDArray[np.uint32], check: Callable[[], None] = lambda: None
+    ) -> tuple[IntArray, int]:
+        """The configuration of a sample at the present, and how many sweeps ago its chains began.
+
+        ``check`` is called every now and then, and may end it by an exception.
+        """
         from fastmix.methods import perfect_kernels
 
         kernels: Any = perfect_kernels
@@ -253,7 +274,12 @@ class _Past:
                 break
             sets = self.full.copy()
             for k in range(epoch, -1, -1):
-                run(sets, self.order, *self.arrays, streams[k].copy(), 1 << max(0, k - 1))
+                stream, left = streams[k].copy(), 1 << max(0, k - 1)
+                while left:
+                    check()
+                    count = min(left, max(1, _UPDATES_AT_ONCE // n))
+                    run(sets, self.order, *self.arrays, stream, count)
+                    left -= count
             if self._met(sets):
                 return _members(sets), total
         raise NotConvergedError(
@@ -276,10 +302,10 @@ def _members(sets: NDArray[Any]) -> IntArray:
 
 
 def _odds(model: MarkovRandomField) -> tuple[Any, ...]:
-    """Neighbours, what either state of them adds to the log-odds of state 1, and the unary log-odds."""
+    """Neighbors, what either state of them adds to the log-odds of state 1, and the unary log-odds."""
     with np.errstate(invalid="ignore"):
         unary, odds = log_odds(model.structure, model.log_unary, model.log_pairwise)
-    # A neighbour's state that forbids both own states is never in its set together with an allowed configuration.
+    # A neighbor's state that forbids both own states is never in its set together with an allowed configuration.
     odds = np.where(np.isnan(odds), 0.0, odds)
     return (
         model.adjacency.indptr,

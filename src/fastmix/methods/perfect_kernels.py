@@ -1,7 +1,7 @@
 """Compiled bounding chains: what is known about every variable, whatever the configuration was in the past.
 
 A set of states per variable, as bits, holds all values that the variable can have. An update reads random numbers that
-do not depend on the sets, and keeps the states that some choice from the neighbours' sets would select.
+do not depend on the sets, and keeps the states that some choice from the neighbors' sets would select.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["bound_binary", "bound_general"]
 def bound_binary(sets, order, indptr, neighbors, odds, offsets, stream, num_sweeps):  # type: ignore[no-untyped-def]
     """Sweeps of the sets of binary variables (uint8 (n,), values 1, 2 and 3), with the numbers of one stream.
 
-    ``odds[k]`` holds what the k-th neighbour adds to the log-odds of state 1, in its states 0 and 1. A variable takes
-    state 1 when its log-odds exceed a logistic number; over the neighbours' sets they fill an interval.
+    ``odds[k]`` holds what the k-th neighbor adds to the log-odds of state 1, in its states 0 and 1. A variable takes
+    state 1 when its log-odds exceed a logistic number; over the neighbors' sets they fill an interval.
     """
     a, b, d, e = stream[0], stream[1], stream[2], stream[3]
     for _ in range(num_sweeps):
@@ -77,7 +77,7 @@ def bound_general(  # type: ignore[no-untyped-def]
     """The same for any state counts up to 64 (sets uint64 (n,)), and for factors over more variables (``incident``).
 
     A variable takes the state with the largest sum of its log-weight and a Gumbel number. State s stays in the set
-    unless some state t beats it for every choice from the neighbours' sets. Tables as in ``logit_one``.
+    unless some state t beats it for every choice from the neighbors' sets. Tables as in ``logit_one``.
     """
     around = incident[0]
     digits = np.zeros(len(states), np.int64)

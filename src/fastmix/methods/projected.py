@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_positive
 from fastmix._clock import Clock
-from fastmix.errors import NotConvergedError, UnfitMethodError
+from fastmix.errors import Interrupted, UnfitMethodError
 from fastmix.methods.base import LAST_SECONDS, Context, Method, option
 from fastmix.methods.sample_result import SampleResult
 from fastmix.methods.sampler import Gibbs, run_chains
@@ -203,10 +203,10 @@ class Projected(Method):
                 model, norm_bound=bound, norm=norm, divergence=divergence, seed=context.seed,
                 time_limit=context.clock.rest(share), progress=context.clock.listener,
             )  # fmt: skip
-        except NotConvergedError as error:
-            if getattr(error.result, "status", None) is Status.INTERRUPTED:
-                return cast("ProjectionResult", error.result)  # within the bound, if not the closest model
-            raise
+        except Interrupted as stop:
+            if stop.result is None:
+                raise
+            return cast("ProjectionResult", stop.result)  # within the bound, if not the closest model
 
     def check(self, model: MarkovRandomField) -> None:
         """No table may forbid states together, and factors take the Euclidean divergence."""

@@ -301,7 +301,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     if accuracy is None:
         plan = _plan(model, method)
     else:
-        plan, schedule = certified_plan(model, accuracy, gibbs.schedule if gibbs is not None else None)
+        plan, schedule = certified_plan(model, accuracy, gibbs.schedule if gibbs is not None else None, clock)
     check_plan(model, plan, num_draws, accuracy, backend)
     states, key_seed = None, seed
     if not isinstance(start, str):
@@ -370,7 +370,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     summary = summarise(run.statistics, model, swings=swings, memory=memory)
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
-        certified = gibbs is not None and plan.num_chains < 3 and is_certified(model, run.plan, schedule)
+        certified = gibbs is not None and plan.num_chains < 3 and is_certified(model, run.plan, schedule, clock)
         status, note = assess_mixing(summary, certified=certified, names=model.variable_names)
     elif stopped_by == "done" and run.plan.burn_in == plan.burn_in:
         stopped_by = "accuracy"

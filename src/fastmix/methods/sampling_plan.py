@@ -59,14 +59,18 @@ class Plan:
     bias: float | None = None
 
 
-def certified_plan(model: MarkovRandomField, accuracy: float, schedule: Schedule | None) -> tuple[Plan, Schedule]:
+def certified_plan(
+    model: MarkovRandomField, accuracy: float, schedule: Schedule | None, clock: Clock
+) -> tuple[Plan, Schedule]:
     """What brings every probability within an accuracy, with 95 % confidence, and the order of updates."""
     # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
     chains = math.ceil(math.log(2.0 / (1.0 - CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
     most = _MOST_CERTIFIED / chains
-    certificate = certify_chains(model, accuracy / 2, schedule or "systematic", max_updates=most)
+    certificate = certify_chains(
+        model, accuracy / 2, schedule or "systematic", max_updates=most, time_limit=clock.rest(0.2)
+    )
     if not certificate.certified and schedule is None:
-        at_random = certify_chains(model, accuracy / 2, "random-burn-in", max_updates=most)
+        at_random = certify_chains(model, accuracy / 2, "random-burn-in", max_updates=most, time_limit=clock.rest(0.2))
         if at_random.certified:
             certificate, schedule = at_random, "random-burn-in"
     if not certificate.certified:
@@ -117,10 +121,12 @@ def default_chains(model: MarkovRandomField) -> int:
     return int(np.clip(most, _LEAST_CHAINS, MANY_CHAINS))
 
 
-def is_certified(model: MarkovRandomField, plan: Plan, schedule: Schedule) -> bool:
+def is_certified(model: MarkovRandomField, plan: Plan, schedule: Schedule, clock: Clock) -> bool:
     """Whether the burn-in provably brings every marginal within 0.01."""
     try:
-        certificate = certify_chains(model, _CERTIFIED_BIAS, schedule, max_updates=_MOST_CERTIFIED)
+        certificate = certify_chains(
+            model, _CERTIFIED_BIAS, schedule, max_updates=_MOST_CERTIFIED, time_limit=clock.rest(0.1)
+        )
     except UnfitMethodError:  # no certificate for such a model
         return False
     return certificate.certified and certified_sweeps(certificate) <= plan.burn_in

@@ -86,7 +86,7 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES,
 
     Single variables are set to their best states, given the others, until nothing changes. That begins at the
     *hopeful* configuration, in which every variable, in breadth-first order, takes the state that is best beside those
-    of the neighbours before it, if all others agree with it; at the best states of the unaries; at all variables in the
+    of the neighbors before it, if all others agree with it; at the best states of the unaries; at all variables in the
     same state; and at random configurations. From the best of what these lead to it begins again at the hopeful
     configuration without the states taken so far, which is where the opposite of an ordered phase is found.
 

@@ -70,7 +70,7 @@ class ClusterChains(HostChains):
 
     *Start.* Every chain starts at a draw from the model without couplings, the first numbers of its stream.
 
-    Probabilities of bonds are met to 1.5 * 2**-32. Time: O(n + m) a sweep, practically. Memory: 12 bytes an edge, 8
+    Probabilities of bonds are met to 1.5 * 2**-32. Time: O(n + m) per sweep, practically. Memory: 12 bytes an edge, 8
     bytes a unary entry, a byte a variable and chain (four from 257 states on), 12 bytes a variable and thread if all
     variables are binary, otherwise 4 and 8 a unary entry, and while there are sums, 8 bytes a chain for each variable
     if all are binary, otherwise for each unary entry.

@@ -16,7 +16,7 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model.mrf import MarkovRandomField
 
-__all__ = ["MOST_PARENTS", "SUM_TOLERANCE", "BayesianNetwork", "normalize_rows", "order_parents_first"]
+__all__ = ["MOST_PARENTS", "SUM_TOLERANCE", "BayesianNetwork", "normalise_rows", "order_parents_first"]
 
 # Tables are printed with few digits: 0.3333 three times is within this of 1. A little more, for the rounding of sums.
 SUM_TOLERANCE = 1e-4 + 1e-9
@@ -178,7 +178,7 @@ class BayesianNetwork:
 
         Notes
         -----
-        Time in proportion to ``num_draws`` times the sum of the numbers of states; memory 8 bytes a draw and variable.
+        Time in proportion to ``num_draws`` times the sum of the numbers of states; memory 8 bytes each per variable.
 
         Examples
         --------
@@ -258,7 +258,7 @@ def order_parents_first(parents: Sequence[Sequence[int]]) -> tuple[list[int], li
     return order, cycle[first:] + cycle[:first]
 
 
-def normalize_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
+def normalise_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
     """The rows along the last axis divided by their sums, and the first row that is no distribution, if there is one.
 
     A row is none if an entry is negative or not finite, or if the sum is further than 1e-4 from 1. A row that sums to 1
@@ -320,7 +320,7 @@ def _as_table(name: str, values: ArrayLike, shape: tuple[int, ...]) -> FloatArra
     array = _checks.as_float_array(name, values)
     if array.shape != shape:
         raise ModelError(f"{name} must have shape {shape}, parents first and the child last, got {array.shape}")
-    table, bad = normalize_rows(array)
+    table, bad = normalise_rows(array)
     if bad is not None:
         row = array.reshape(-1, shape[-1])[bad]
         where = f" at {tuple(int(k) for k in np.unravel_index(bad, shape[:-1]))}" if shape[:-1] else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +21,8 @@ from fastmix.model.build import offsets_of, table_positions
 from fastmix.model.supports import Factors, drop_unsupported
 
 __all__ = ["Reduction", "certain_entries", "forbid_others", "num_allowed", "reduce_model"]
+
+_MANY_OBSERVED = 1000  # variables from which on evidence by numbers is taken in at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +205,14 @@ def _observed_states(
         raise ModelError(
             f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {describe(evidence)}"
         )
+    if len(evidence) > _MANY_OBSERVED and all(type(key) is type(value) is int for key, value in evidence.items()):
+        with contextlib.suppress(OverflowError):
+            numbers, states = (np.fromiter(part, np.int64, len(evidence)) for part in (evidence, evidence.values()))
+            if numbers.min() >= 0 and numbers.max() < len(fixed) and states.min() >= 0:
+                fixed[numbers] = states
+                if (fixed < model.num_states).all():
+                    return fixed, None
+                fixed[:] = -1  # one by one, for the message
     soft: dict[int, FloatArray] = {}
     for variable, state in evidence.items():
         i = model.variable_index(variable)

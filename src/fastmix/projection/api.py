@@ -14,7 +14,8 @@ from fastmix import _show
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_choice, check_count, check_positive, choose_seed
 from fastmix._clock import Clock, Report, listening
-from fastmix.errors import NotConvergedError, UnfitMethodError
+from fastmix.chains.base import device_of
+from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.centre import centre_factors
 from fastmix.model.reduce import Reduction, reduce_model
@@ -33,7 +34,7 @@ __all__ = ["ProjectionResult", "project"]
 
 _STATUS = {"time_limit": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED, "max_iter": Status.NOT_CONVERGED}
 _STOPPED_BY = {"time_limit": "time_limit", "interrupted": "interrupt"}
-_ENDED = {"interrupted": "was interrupted", "max_iter": "did not converge in {} iterations"}
+_SO_FAR = "the best point is in the result of this exception and is within the bound"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,7 +67,7 @@ class ProjectionResult:
         Of the descent; None for the Euclidean projection, which draws nothing.
     multipliers : float array
         For a warm start of a later call on the same graph: one per variable (inf, 1), the factor (n, rank) of the
-        matrix multiplier (spectral), one number (frobenius; with factors one per edge), those of the paper's dual, and
+        matrix multiplier (spectral), one per edge (frobenius), those of the paper's dual, and
         then its Z, or where the solver of the width ended (see :mod:`fastmix.projection.width`).
     dependencies : float array (m,)
         The bound z of every edge.
@@ -264,8 +265,11 @@ def project(
     Raises
     ------
     NotConvergedError
-        If the Euclidean projection does not reach ``tol`` in ``max_iter``, or on an interrupt (Ctrl-C); its ``result``
-        is the best point, which is within the bound.
+        If the Euclidean projection does not reach ``tol`` in ``max_iter``; its ``result`` is the best point, which is
+        within the bound.
+    Interrupted
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is the best point so far, within the bound; None before there is
+        one.
     UnfitMethodError
         If a table or factor has -inf entries, the solver cannot handle the bound, or the divergence or solver cannot
         handle the graph or factors.
@@ -314,13 +318,16 @@ def project(
         raise UnfitMethodError(f"norm='width' takes the Euclidean divergence only, got {chosen}")
     rule = None if euclidean else chosen.default_step if step is None else step
 
-    options: dict[str, Any] = {"norm_bound": norm_bound, "norm": norm, "dependency": dependency, "tol": tol}
-    options |= {"solver": str(solver), "divergence": repr(chosen), "step": None if rule is None else repr(rule)}
-    if evidence is not None:
-        model = model.condition(evidence)
-        options["evidence"] = plain_evidence(evidence)
+    options: dict[str, Any] = {
+        "norm_bound": norm_bound, "norm": norm, "dependency": dependency, "tol": tol, "max_iter": max_iter,
+        "solver": str(solver), "divergence": repr(chosen), "step": None if rule is None else repr(rule),
+        "warm_start": None if warm_start is None else "given", "time_limit": time_limit,
+    }  # fmt: skip
     with listening(progress, "projection") as listener:
         clock = Clock(time_limit, listener=listener, what="projection")
+        if evidence is not None:
+            model = model.condition(evidence)
+        options["evidence"] = plain_evidence(evidence)
         reduction = reduce_model(model)
         small = reduction.model
         if small.num_factors and not (euclidean and solver == "fast"):
@@ -356,8 +363,7 @@ def project(
             settled, z, norm_after = feasible.settle(theta)
             distance = float(np.sum((settled.log_pairwise - small.log_pairwise) ** 2))
             distance += float(np.sum((settled.log_factors - small.log_factors) ** 2))
-            place = str(stats.get("backend", "cpu"))
-            device = "cpu" if place.startswith("cpu") else place.removeprefix("cuda (").removesuffix(")")
+            device = device_of(str(stats.get("backend", "cpu")))
             whole = _expand(reduction, settled)
             feasible.remember(whole)
             return ProjectionResult(
@@ -384,11 +390,12 @@ def project(
         if rule is None or reason in ("interrupted", "max_iter"):
             stats = {"iterations": solution.iterations, **solution.facts}
             result = build(reason, solution.dual, stats, history=solution.history)
-            if reason in _ENDED:
+            if reason == "interrupted":
+                raise Interrupted(f"the projection was interrupted; {_SO_FAR}", result)
+            if reason == "max_iter":
                 raise NotConvergedError(
-                    f"the projection {_ENDED[reason].format(solution.iterations)}: relative gap "
-                    f"{result.relative_gap:.3g}, tol {tol:.3g}; the best point is in the result of this error and is "
-                    "within the bound; raise max_iter or tol",
+                    f"the projection did not converge in {solution.iterations} iterations: relative gap "
+                    f"{result.relative_gap:.3g}, tol {tol:.3g}; {_SO_FAR}; raise max_iter or tol",
                     result,
                 )
             return result
@@ -417,11 +424,7 @@ def project(
             seed=seed,
         )
         if trace.reason == "interrupted":
-            raise NotConvergedError(
-                f"the descent was interrupted after {num_steps} steps; the last model is in the result of this "
-                "error and is within the bound",
-                result,
-            )
+            raise Interrupted(f"the descent was interrupted after {num_steps} steps; {_SO_FAR}", result)
         return result
 
 

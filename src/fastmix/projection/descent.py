@@ -51,7 +51,7 @@ class Trace:
         if window == 0 or len(self.values) < 2 * window:
             return False
         earlier, later = np.array(self.values[-2 * window : -window]), np.array(self.values[-window:])
-        # Twice the standard error of the difference, from changes between neighbours: a trend must not count as noise.
+        # Twice the standard error of the difference, from changes between neighbors: a trend must not count as noise.
         noise = sum(float(np.mean(np.diff(part) ** 2)) / 2.0 for part in (earlier, later) if len(part) > 1)
         if float(earlier.mean() - later.mean()) > 2.0 * math.sqrt(noise / window):
             return False

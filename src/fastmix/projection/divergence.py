@@ -114,6 +114,8 @@ class Divergence(ABC):
     def __init_subclass__(cls, *, name: str = "") -> None:
         super().__init_subclass__()
         cls.name = name
+        if name in DIVERGENCES and DIVERGENCES[name].__qualname__ != cls.__qualname__:
+            raise ValueError(f"name must be one that no other divergence has, got {name!r}")
         if name:
             DIVERGENCES[name] = cls
 

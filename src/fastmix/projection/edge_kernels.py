@@ -122,7 +122,7 @@ def _solve(chol, count, right, out):  # type: ignore[no-untyped-def]
 def _remove(chol, active, signs, weights, previous, count, place):  # type: ignore[no-untyped-def]
     """Take one contrast out of the active ones; returns the new number.
 
-    Without its row the factor has one entry too many in each row below, which plane rotations of neighbouring columns
+    Without its row the factor has one entry too many in each row below, which plane rotations of neighboring columns
     remove.
     """
     for a in range(place, count - 1):

@@ -150,6 +150,8 @@ def solve_frobenius(costs: EdgeCosts, target: Target) -> Solution:
     """Projection onto ``2 sum R^2 <= limit^2``: ascent on the dual of R in the ball; multipliers are one per edge."""
     m, radius = costs.model.num_edges, target.limit / np.sqrt(2.0)
     first = costs.dependencies(bounds_at(costs.start, costs.mu, costs.z, np.zeros(len(costs.start) - 1)))
+    if costs.quadratic:  # of f = 4 (rho - z)^2 the closest point is a multiple of rho
+        first = first * max(0.0, 8.0 * (1.0 - radius / max(float(np.linalg.norm(first)), 1e-300)))
     fits = target.start is not None and target.start.shape == (m,)
     solution = Solution(np.zeros(len(costs.start) - 1), target.start if fits else first)  # type: ignore[arg-type]
 
@@ -171,7 +173,9 @@ def solve_frobenius(costs: EdgeCosts, target: Target) -> Solution:
         if solution.converged or target.clock.past():
             raise StopIteration
 
-    descend_dual(value, solution, after, target.max_iter, least=0.0)
+    value(solution.multipliers)
+    if not solution.converged:
+        descend_dual(value, solution, after, target.max_iter, least=0.0)
     solution.late = target.clock.past() and not solution.converged
     return solution
 

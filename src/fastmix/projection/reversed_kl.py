@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_count
+from fastmix._checks import check_backend, check_count
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing, make_pool
@@ -105,8 +105,7 @@ class ReversedKL(Divergence, name="reversed-kl"):
     backend: Literal["cpu", "cuda", "auto"] = "cpu"
 
     def __post_init__(self) -> None:
-        if self.backend not in ("cpu", "cuda", "auto"):
-            raise ValueError(f"backend must be cpu, cuda or auto, got {self.backend!r}")
+        check_backend(self.backend)
         if self.patch_size is not None:
             check_count("patch_size", self.patch_size, least=1)
         check_count("pool_size", self.pool_size, least=2)
@@ -251,7 +250,7 @@ def anneal_population(pool: Chains, parameters: FloatArray, num_sweeps: int, rng
 def match_marginals(theta: MarkovRandomField, moments: FloatArray) -> MarkovRandomField:
     """The model with other unaries, those that have the given marginals in mean-field theory.
 
-    ``u_i(a) = log p_i(a) - sum over neighbours j of sum_b T_ij(a, b) p_j(b)``.
+    ``u_i(a) = log p_i(a) - sum over neighbors j of sum_b T_ij(a, b) p_j(b)``.
     """
     split = len(theta.log_unary)
     marginals = np.maximum(moments[:split], _LEAST_MARGINAL)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from fastmix import _show
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_accuracy, check_choice, check_count
-from fastmix._clock import Clock
+from fastmix._clock import Clock, Report, listening
 from fastmix.errors import UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.results import Status, jsonable, plain_evidence, provenance
@@ -68,7 +68,7 @@ class Certificate:
     dependency : str or None
         The bound on R; None, as the norm, where R was not asked for.
     norm, norm_value : str or None, float
-        A norm of the bound on R, from above; infinite where some states of the neighbours of a variable forbid every
+        A norm of the bound on R, from above; infinite where some states of the neighbors of a variable forbid every
         state of it, so that Gibbs sampling is undefined.
     bias : float array (n,)
         Bounds on the total variation distance of every marginal after ``num_sweeps`` (if not certified, after the
@@ -206,6 +206,7 @@ def certify(
     max_updates: float | None = None,
     margin: bool = False,
     time_limit: float | None = None,
+    progress: Report = "auto",
 ) -> Certificate:
     """A :class:`Certificate`: the number of Gibbs sweeps or random updates that reach an accuracy from any start.
 
@@ -231,7 +232,7 @@ def certify(
         they would at best, with C = 1: the answer is the same. Further names are those of
         :func:`fastmix.theory.criteria.register_criterion`.
     dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
-        Dependency on R, see :func:`fastmix.theory.edge_dependencies`.
+        Bound on R, see :func:`fastmix.theory.dependency.edge_dependencies`.
     norm : {"spectral", "inf", "1", "frobenius"}, optional
         Norm for the theorem; without it the smallest.
     schedule : {"systematic", "random"}, optional
@@ -253,8 +254,10 @@ def certify(
     margin : bool
         Whether to search for the largest factor by which all couplings could grow.
     time_limit : float, optional
-        Seconds for norm and iteration, after which the certificate is what follows from where they are: a larger number
-        of sweeps, or none. The dependencies themselves take their time.
+        Seconds for norm, iteration and margin, after which the certificate is what follows from where they are: a
+        larger number of sweeps, or none, and a smaller margin. The dependencies themselves take their time.
+    progress : "auto", None or callable
+        See :func:`fastmix.infer`; nothing is reported but that it runs.
 
     Returns
     -------
@@ -269,6 +272,8 @@ def certify(
         If the criterion does not apply to the model.
     ResourceError
         If ``dependency="exact"`` is too large to enumerate.
+    Interrupted
+        On Ctrl-C: a KeyboardInterrupt; there is no certificate then.
 
     Notes
     -----
@@ -294,17 +299,12 @@ def certify(
     >>> certify(strong, accuracy=0.01).certified
     False
     """
-    clock = Clock(time_limit)
     check_model(model)
-    if evidence is not None:
-        model = model.condition(evidence)
     level = check_accuracy(accuracy)
     check_choice("criterion", criterion, ("auto", "dobrushin", *CRITERIA))
     check_choice("dependency", dependency, DEPENDENCIES)
     if norm is not None:
         check_choice("norm", norm, norms.NORMS)
-    if schedule is not None or order is not None:
-        check_schedule(schedule or "systematic", order, model.num_variables)
     limit = check_count("max_sweeps", max_sweeps, least=1)
     if max_updates is not None and not max_updates > 0:
         raise ValueError(f"max_updates must be above 0, got {max_updates}")
@@ -317,51 +317,59 @@ def certify(
     options: dict[str, Any] = {
         "accuracy": level, "criterion": criterion, "dependency": dependency, "norm": norm, "schedule": schedule,
         "per_variable": bool(per_variable), "order": None if order is None else "given",
-        "evidence": plain_evidence(evidence), "max_sweeps": limit, "max_updates": max_updates,
+        "max_sweeps": limit, "max_updates": max_updates, "margin": bool(margin),
+        "time_limit": time_limit,
     }  # fmt: skip
-    found: list[Certificate] = []
-    others: dict[str, dict[str, Any]] = {}
-    if criterion in ("auto", "dobrushin"):
-        share = clock if criterion == "dobrushin" else clock.part(0.5)
-        plain = _dobrushin(
-            model, level, dependency, norm, schedule or "systematic", bool(per_variable), order, limit, share
-        )
-        if max_updates is not None and plain.certified and _updates(plain) > max_updates:
-            advice = f"Not certified: {_updates(plain):.3g} updates are more than max_updates, {max_updates:.3g}."
-            plain = replace(plain, certified=False, num_sweeps=None, advice=advice)
-        if margin:
-            plain = replace(plain, margin=_dobrushin_margin(model, dependency))
-        found.append(plain)
-        others["dobrushin"] = _said(plain)
-    budget = _MAX_UPDATES if max_updates is None else float(max_updates)
-    reduced = model.drop_forbidden_states() if model.has_forbidden else model
-    promised = _updates(found[0]) if found and found[0].certified and model.num_variables > _ASK_ALL else math.inf
-    for name in CRITERIA if criterion == "auto" else [criterion] if criterion in CRITERIA else []:
-        why = "it says nothing about systematic sweeps" if systematic else CRITERIA[name].unfit(reduced)
-        late = criterion == "auto" and clock.past()
-        # No C is below 1: of a function of one variable, the entropy given all others is at most its entropy.
-        compare = why is None and promised < math.inf
-        beaten = compare and promised <= num_random_updates(model, Finding(0.0), level)
-        if why is not None or late or beaten:
-            if criterion == name:
-                raise UnfitMethodError(f"criterion={name!r} does not apply: {why}")
-            skipped = "it cannot promise fewer updates" if beaten else "the time limit was over"
-            reason = f"not tried: {skipped}" if why is None else f"does not apply: {why}"
-            others[name] = {"criterion": name, "certified": False, "num_updates": None, "reason": reason}
-            continue
-        certificate = _by_criterion(CRITERIA[name], model, reduced, level, bool(per_variable), budget, margin, clock)
-        found.append(certificate)
-        others[name] = _said(certificate)
-    certified = [certificate for certificate in found if certificate.certified]
-    best = min(certified, key=_updates) if certified else found[0]
-    if best.criterion != "dobrushin" and found[0].criterion == "dobrushin":
-        # What is known of R stays with the answer.
-        first = found[0]
-        best = replace(best, dependency=first.dependency, norm=first.norm, norm_value=first.norm_value)
-        best = replace(best, offending=first.offending)
-    rest = tuple(said for name, said in others.items() if name != best.criterion)
-    best = replace(best, model=model)
-    return replace(best, others=rest, stats={**best.stats, **clock.stats()}, provenance=provenance(model, **options))
+    with listening(progress, "certify") as listener:
+        clock = Clock(time_limit, listener=listener, what="certify")
+        if evidence is not None:
+            model = model.condition(evidence)
+        options["evidence"] = plain_evidence(evidence)
+        if schedule is not None or order is not None:
+            check_schedule(schedule or "systematic", order, model.num_variables)
+        reduced = model.drop_forbidden_states() if model.has_forbidden else model
+        found: list[Certificate] = []
+        others: dict[str, dict[str, Any]] = {}
+        if criterion in ("auto", "dobrushin"):
+            share = clock if criterion == "dobrushin" else clock.part(0.5)
+            plain = _dobrushin(
+                reduced, level, dependency, norm, schedule or "systematic", bool(per_variable), order, limit, share
+            )
+            if max_updates is not None and plain.certified and _updates(plain) > max_updates:
+                advice = f"Not certified: {_updates(plain):.3g} updates are more than max_updates, {max_updates:.3g}."
+                plain = replace(plain, certified=False, num_sweeps=None, advice=advice)
+            if margin:
+                plain = replace(plain, margin=_dobrushin_margin(reduced, dependency, clock.part(0.5)))
+            found.append(plain)
+            others["dobrushin"] = _said(plain)
+        budget = _MAX_UPDATES if max_updates is None else float(max_updates)
+        promised = _updates(found[0]) if found and found[0].certified and model.num_variables > _ASK_ALL else math.inf
+        for name in CRITERIA if criterion == "auto" else [criterion] if criterion in CRITERIA else []:
+            why = "it says nothing about systematic sweeps" if systematic else CRITERIA[name].unfit(reduced)
+            late = criterion == "auto" and clock.past()
+            # No C is below 1: of a function of one variable, the entropy given all others is at most its entropy.
+            compare = why is None and promised < math.inf
+            beaten = compare and promised <= num_random_updates(reduced, Finding(0.0), level)
+            if why is not None or late or beaten:
+                if criterion == name:
+                    raise UnfitMethodError(f"criterion={name!r} does not apply: {why}")
+                skipped = "it cannot promise fewer updates" if beaten else "the time limit was over"
+                reason = f"not tried: {skipped}" if why is None else f"does not apply: {why}"
+                others[name] = {"criterion": name, "certified": False, "num_updates": None, "reason": reason}
+                continue
+            certificate = _by_criterion(CRITERIA[name], reduced, level, bool(per_variable), budget, margin, clock)
+            found.append(certificate)
+            others[name] = _said(certificate)
+        certified = [certificate for certificate in found if certificate.certified]
+        best = min(certified, key=_updates) if certified else found[0]
+        if best.criterion != "dobrushin" and found[0].criterion == "dobrushin":
+            # What is known of R stays with the answer.
+            first = found[0]
+            best = replace(best, dependency=first.dependency, norm=first.norm, norm_value=first.norm_value)
+            best = replace(best, offending=first.offending)
+        rest = tuple(said for name, said in others.items() if name != best.criterion)
+        stats = {**best.stats, "stopped_by": "time_limit" if clock.past() else "done", **clock.stats()}
+        return replace(best, model=model, others=rest, stats=stats, provenance=provenance(model, **options))
 
 
 def _updates(certificate: Certificate) -> float:
@@ -384,15 +392,14 @@ def _said(certificate: Certificate) -> dict[str, Any]:
 def _by_criterion(
     criterion: Criterion,
     model: MarkovRandomField,
-    reduced: MarkovRandomField,
     accuracy: float,
     per_variable: bool,
     budget: float,
     margin: bool,
     clock: Clock,
 ) -> Certificate:
-    """The certificate of a criterion for random updates; ``reduced`` is the model without forbidden states."""
-    finding = criterion.find(reduced, clock=clock)
+    """The certificate of a criterion for random updates, of a model without forbidden states."""
+    finding = criterion.find(model, clock=clock)
 
     def updates(finding: Finding, factor: float = 1.0) -> float:
         return num_random_updates(scale_couplings(model, factor) if factor != 1.0 else model, finding, accuracy)
@@ -413,7 +420,7 @@ def _by_criterion(
     def certifies(factor: float) -> bool:
         """Whether the model with all couplings multiplied by a factor has few enough updates."""
         scaled = finding.scaled
-        new = criterion.find(scale_couplings(reduced, factor)) if scaled is None else scaled(factor)
+        new = criterion.find(scale_couplings(model, factor), clock=clock) if scaled is None else scaled(factor)
         return updates(new, factor) <= min(budget, 1e300)
 
     bias = np.full(model.num_variables, accuracy if certified else 1.0)
@@ -434,14 +441,19 @@ def _by_criterion(
         constant=constant,
         form=finding.form,
         width=finding.width,
-        margin=largest_factor(certifies) if margin else None,
+        margin=largest_factor(certifies, clock) if margin else None,
         valid_for="random",
     )
 
 
-def _dobrushin_margin(model: MarkovRandomField, dependency: Dependency) -> float:
+def _dobrushin_margin(model: MarkovRandomField, dependency: Dependency, clock: Clock) -> float:
     """The largest factor of all couplings with a norm of R below 1."""
-    return largest_factor(lambda f: norms.smallest_norm(safe_matrix(scale_couplings(model, f), dependency))[1] < 1.0)
+
+    def certifies(factor: float) -> bool:
+        matrix = safe_matrix(scale_couplings(model, factor), dependency)
+        return norms.smallest_norm(matrix, clock=clock)[1] < 1.0
+
+    return largest_factor(certifies, clock)
 
 
 def _dobrushin(

@@ -34,7 +34,7 @@ class ComparisonBounds:
     """How far the marginals of two models can be apart."""
 
     bounds: FloatArray  # (n,) on the total variation distance of the two marginals of every variable, at most 1
-    conditional_bounds: FloatArray  # (n,) b, on that of the two conditionals, the largest over all neighbour states
+    conditional_bounds: FloatArray  # (n,) b, on that of the two conditionals, the largest over all neighbor states
     vacuous: BoolArray  # (n,) where the bound is 1 and says nothing
     advice: str  # what was found, or why nothing was
 
@@ -45,7 +45,7 @@ def comparison_bounds(
     """Bounds on the distance of the marginals of two models on the same graph (Dobrushin's comparison).
 
     Let R bound the dependencies of the projected model, and let ``b_j`` bound the total variation distance of the two
-    conditionals of x_j under the same neighbours. Run Gibbs sampling of both models, each in equilibrium, coupled as
+    conditionals of x_j under the same neighbors. Run Gibbs sampling of both models, each in equilibrium, coupled as
     well as possible, and let ``d_i`` bound the probability that they differ at i. An update of i turns it into at most
     ``min(1, b_i + sum_j R_ij d_j)``, so that from ``d = 1`` every step of this iteration bounds the distance of
     the marginals. If the spectral radius of R is below 1, its limit is at most ``(I - R)^-1 b`` [1]_.

@@ -20,6 +20,8 @@ from fastmix.model import MarkovRandomField
 
 __all__ = ["CRITERIA", "Criterion", "Finding", "bias_after_updates", "num_random_updates", "register_criterion"]
 
+_MARGIN_STEPS = 14  # of a bisection between powers of two
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -195,11 +197,11 @@ def scale_couplings(model: MarkovRandomField, factor: float) -> MarkovRandomFiel
     return model.replace(log_pairwise=factor * model.log_pairwise, log_factors=factor * model.log_factors)
 
 
-def largest_factor(certifies: Callable[[float], bool], *, steps: int = 14) -> float:
+def largest_factor(certifies: Callable[[float], bool], clock: Clock = NO_LIMIT) -> float:
     """The largest factor found for which ``certifies`` is true, to a few parts in ten thousand; 0 if none is found."""
     low, high = 0.0, math.inf
     factor = 1.0
-    while 2.0**-20 < factor < 2.0**20:
+    while 2.0**-20 < factor < 2.0**20 and not clock.past():
         if certifies(factor):
             low, factor = factor, 2.0 * factor
         else:
@@ -207,8 +209,10 @@ def largest_factor(certifies: Callable[[float], bool], *, steps: int = 14) -> fl
         if low and high < math.inf:
             break
     if not low or high == math.inf:
-        return low if high < math.inf else math.inf
-    for _ in range(steps):
+        return low if high < math.inf or clock.past() else math.inf
+    for _ in range(_MARGIN_STEPS):
+        if clock.past():
+            break
         middle = 0.5 * (low + high)
         low, high = (middle, high) if certifies(middle) else (low, middle)
     return low

@@ -29,8 +29,8 @@ DEPENDENCIES: tuple[str, ...] = get_args(Dependency)
 _EPS = float(np.finfo(np.float64).eps)
 _CHUNK_ENTRIES = 1 << 18  # table entries worked on at once: 2 MiB a temporary, which stays in the cache
 
-_MAX_COVERS = 1 << 16  # sets of states that neighbours forbid together (all there are for up to 16 states), or
-_MAX_JOINT = 1 << 20  # states of the neighbours of a variable whose factors share some
+_MAX_COVERS = 1 << 16  # sets of states that neighbors forbid together (all there are for up to 16 states), or
+_MAX_JOINT = 1 << 20  # states of the neighbors of a variable whose factors share some
 
 
 def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sigmoid") -> FloatArray:
@@ -39,7 +39,7 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     With rows of the table T for x_i, columns for x_j and ``range(v) = max v - min v``, R_ij is bounded by
 
     ============  ========================================================================
-    ``exact``     its definition (Definition 3 of the paper), by enumeration of the other neighbours of i
+    ``exact``     its definition (Definition 3 of the paper), by enumeration of the other neighbors of i
     ``field``     for binary x_i, ``(tanh(z + d) - tanh(z - d)) / 2`` with 2 d the range of the field that x_j puts on
                   x_i, at the total field z nearest to 0 that the others can leave; else ``sigmoid``
     ``sigmoid``   ``max_ab tanh(range(T[:, a] - T[:, b]) / 4)``, the largest over all fields
@@ -54,11 +54,11 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     of x_j alone are added to T. States that a unary forbids are dropped first, with factors also those that some table
     leaves no configuration. Where a state of x_i is forbidden under one of two states of x_j and not under the other,
     or two states of x_j forbid every state of x_i, ``sigmoid`` is 1 and ``range``, ``l1`` and ``linf`` are infinite.
-    For ``exact``, configurations of the other neighbours under which both conditionals are undefined do not count, and
+    For ``exact``, configurations of the other neighbors under which both conditionals are undefined do not count, and
     one defined beside one undefined counts as 1.
 
     ``O(L^2 L')`` time for an edge of L and L' states; ``exact`` enumerates the product of the state counts of the other
-    neighbours, merged where their summed effects agree, and refuses more than about 2e7 conditional distributions.
+    neighbors, merged where their summed effects agree, and refuses more than about 2e7 conditional distributions.
     Values are accurate to rounding, on neither side; :func:`rounding_margins` bounds the error.
 
     The bounds and their order are in Liu and Domke (2014), "Projecting Markov random field parameters for fast
@@ -154,18 +154,18 @@ def largest_entries(model: MarkovRandomField) -> FloatArray:
 
 
 def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
-    """A variable for which some states of its neighbours leave no state, and that in words; None if there is none.
+    """A variable for which some states of its neighbors leave no state, and that in words; None if there is none.
 
-    There Gibbs sampling is undefined, and so is R. Whether chains reach such states of the neighbours is not asked:
-    they may start from them. A variable of more than 16 states with too many sets of states that its neighbours can
+    There Gibbs sampling is undefined, and so is R. Whether chains reach such states of the neighbors is not asked:
+    they may start from them. A variable of more than 16 states with too many sets of states that its neighbors can
     forbid together is named, too, in other words.
     """
     if not model.has_forbidden:
         return None
     model = model.drop_forbidden_states()
     starts, n = model.unary_offsets[:-1], model.num_variables
-    at_risk = np.zeros(len(model.log_unary), dtype=bool)  # states that some neighbour can forbid
-    most = np.zeros(n, dtype=np.int64)  # states that all neighbours together can forbid, or more
+    at_risk = np.zeros(len(model.log_unary), dtype=bool)  # states that some neighbor can forbid
+    most = np.zeros(n, dtype=np.int64)  # states that all neighbors together can forbid, or more
 
     def count(owner: IntArray, forbidden: BoolArray) -> None:
         """Take in what terms (states of the owner, states of the rest, number of terms) forbid."""
@@ -183,15 +183,15 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     doubtful = np.logical_and.reduceat(at_risk, starts) & (most >= model.num_states) if n else at_risk
     for i in np.flatnonzero(doubtful).tolist():
         if (defined := _always_defined(model, i)) is None:
-            why = "has forbidden pairs and too many neighbours to check that it always has a state"
+            why = "has forbidden pairs and too many neighbors to check that it always has a state"
             return i, f"variable {model.names_of_variables()[i]} {why}"
         if not defined:
-            return i, f"variable {model.names_of_variables()[i]} has no allowed state for some states of its neighbours"
+            return i, f"variable {model.names_of_variables()[i]} has no allowed state for some states of its neighbors"
     return None
 
 
 def _always_defined(model: MarkovRandomField, i: int) -> bool | None:
-    """Whether neighbours always leave variable i a state, by the sets of states (bits) that they forbid together."""
+    """Whether neighbors always leave variable i a state, by the sets of states (bits) that they forbid together."""
     everything = (1 << int(model.num_states[i])) - 1
     terms = _hard_terms(model, i)
     covers = {0}

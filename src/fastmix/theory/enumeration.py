@@ -34,11 +34,11 @@ def exact_dependencies(model: MarkovRandomField) -> FloatArray:
         return result.reshape(0, 2)
     owner = np.repeat(np.arange(model.num_variables), graph.degree)
     other = graph.neighbors
-    # Every directed edge p = (owner <- other): its own states, and the product over the owner's other neighbours.
+    # Every directed edge p = (owner <- other): its own states, and the product over the owner's other neighbors.
     log_counts = np.log(counts.astype(np.float64))
     log_total = np.bincount(owner, log_counts[other], minlength=model.num_variables)[owner]
     with np.errstate(over="ignore"):
-        evaluations = np.exp(log_total)  # the product with the neighbour itself: conditional distributions
+        evaluations = np.exp(log_total)  # the product with the neighbor itself: conditional distributions
     weight = counts[owner] * counts[other]  # comparisons are this many times more
     target = 2 * graph.edge_ids + (owner > other)
     alone = (np.diff(model.structure.incident.indptr) == 0)[owner]
@@ -80,7 +80,7 @@ class _Budget:
 
 
 def _alike(model: MarkovRandomField, owner: IntArray, wanted: NDArray[np.bool_]) -> Iterator[tuple[IntArray, IntArray]]:
-    """Groups of directed edges with equal state counts of owner, neighbour and other neighbours, in pieces.
+    """Groups of directed edges with equal state counts of owner, neighbor and other neighbors, in pieces.
 
     Yields the directed edges (g,) and the owner's other directed edges (g, degree - 1), by falling state counts.
     """
@@ -107,7 +107,7 @@ def _alike(model: MarkovRandomField, owner: IntArray, wanted: NDArray[np.bool_])
 
 
 def _columns(model: MarkovRandomField, places: IntArray) -> FloatArray:
-    """Tables of g directed edges of equal shape, (states of the owner, states of the neighbour, g)."""
+    """Tables of g directed edges of equal shape, (states of the owner, states of the neighbor, g)."""
     graph, counts = model.adjacency, model.num_states
     edge, neighbor = graph.edge_ids[places], graph.neighbors[places]
     owner = model.edges[edge].sum(axis=1) - neighbor
@@ -175,7 +175,7 @@ def _merge(field: FloatArray, scale: float) -> FloatArray:
     field = field - top
     width = scale * MERGE_WIDTH
     keys = (np.rint(field / width) if width > 0.0 else field) + 0.0
-    # Sorting by one number a column is many times faster than by all its entries; neighbours are compared in full.
+    # Sorting by one number a column is many times faster than by all its entries; neighbors are compared in full.
     mix = np.random.default_rng(0).random(len(keys)) + 0.5
     with np.errstate(invalid="ignore"):
         order = np.argsort(np.where(keys == -np.inf, -1.0, mix[:, None] * keys).sum(axis=0), kind="stable")

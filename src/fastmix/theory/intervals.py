@@ -86,14 +86,14 @@ def rigorous_intervals(
     ``ln(4 / failure) / C``.
     """
     check_model(model)
-    center = np.clip(np.asarray(mean, dtype=np.float64), 0.0, 1.0)
+    centre = np.clip(np.asarray(mean, dtype=np.float64), 0.0, 1.0)
     failure = (1.0 - check_share("confidence", confidence)) / (max(1, _num_questions(model)) if simultaneous else 1)
     both = variances is not None and num_chains > 1
     share = failure / 2.0 if both else failure
-    lower, upper = hoeffding_interval(center, num_chains, failure=share)
+    lower, upper = hoeffding_interval(centre, num_chains, failure=share)
     if both:
         half = bernstein_half_width(np.asarray(variances), num_chains, failure=share)
-        lower, upper = np.maximum(lower, center - half), np.minimum(upper, center + half)
+        lower, upper = np.maximum(lower, centre - half), np.minimum(upper, centre + half)
     wide = np.repeat(np.broadcast_to(bias, model.num_variables), model.num_states) + _ROUNDING
     return finish_intervals(model, lower - wide, upper + wide, float(confidence), bool(simultaneous))
 

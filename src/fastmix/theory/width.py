@@ -135,13 +135,18 @@ def add_couplings(model: MarkovRandomField, rows: IntArray, cols: IntArray, chan
     Tables change by their interactions only; entries that belong to no edge must not be among them.
     """
     n = int(model.num_states.sum()) - model.num_variables
-    changes = symmetric_matrix(n, rows, cols, change)
+    # Sorted by row and column; a look-up in a sparse matrix is linear in the entries of the row.
+    keys = rows.astype(np.int64) * n + cols
+    order = np.argsort(keys)
+    keys, change = np.append(keys[order], -1), np.append(change[order], 0.0)
     tables = model.log_pairwise.copy()
     for places, group, i, j in _blocks(model):
         left, right, number = group.shape
         if min(left, right) < 2:
             continue
-        blocks = np.asarray(changes[i, j]).reshape(left - 1, right - 1, number)
+        wanted = np.minimum(i, j) * n + np.maximum(i, j)
+        found = np.searchsorted(keys[:-1], wanted)
+        blocks = np.where(keys[found] == wanted, change[found], 0.0).reshape(left - 1, right - 1, number)
         added = np.einsum("ap,pqe,bq->eab", 2.0 * _centred_basis(left), blocks, _centred_basis(right))
         tables[model.pairwise_offsets[:-1][places][:, None] + np.arange(left * right)] += added.reshape(number, -1)
     return model.replace(log_pairwise=tables)

@@ -106,7 +106,7 @@ def lopsided_binary(seed: int = 6) -> MarkovRandomField:
 
 
 def dense_binary(n: int = 6, seed: int = 7) -> MarkovRandomField:
-    """A complete graph: more neighbours than the packed tables take."""
+    """A complete graph: more neighbors than the packed tables take."""
     rng = np.random.default_rng(seed)
     pairs = list(itertools.combinations(range(n), 2))
     return MarkovRandomField.from_tables(
@@ -121,7 +121,7 @@ def mixed_states(scale: float = 0.8) -> MarkovRandomField:
 
 
 def binary_triples(scale: float = 1.0) -> MarkovRandomField:
-    """Factors over three binary variables that have at most four neighbours, and a pair."""
+    """Factors over three binary variables that have at most four neighbors, and a pair."""
     rng = np.random.default_rng(8)
     factors = [(scope, scale * rng.normal(size=(2,) * len(scope))) for scope in ((0, 1, 2), (2, 3, 4), (1, 5), (4,))]
     return MarkovRandomField.from_factors([2] * 6, factors)

@@ -47,7 +47,7 @@ def test_shapes_of_launches_change_no_bit(kernel):
         engine = make_chains(model, num_chains=chains, seed=7, kernel=kernel, launch=launch)
         engine.set_states(states)
         engine.sweep(1, collect=True)
-        if launch.grid_y > 1:  # once in a launch for all colours, once in one for each
+        if launch.grid_y > 1:  # once in a launch for all colors, once in one for each
             engine._run_together = lambda *arguments: False
         engine.sweep(1, collect=True)
         results.append((engine.get_states(), engine.take_sums()))

@@ -59,7 +59,7 @@ def p_value(counts: np.ndarray, p: np.ndarray) -> float:
 
 
 def grid_of_triangles(side: int, scale: float) -> MarkovRandomField:
-    """Factors over three variables of every square of a grid: six neighbours."""
+    """Factors over three variables of every square of a grid: six neighbors."""
     rng, at = np.random.default_rng(0), np.arange(side * side).reshape(side, side)
     upper = np.stack([at[:-1, :-1], at[:-1, 1:], at[1:, :-1]], axis=-1).reshape(-1, 3)
     lower = np.stack([at[:-1, 1:], at[1:, :-1], at[1:, 1:]], axis=-1).reshape(-1, 3)
@@ -98,7 +98,7 @@ def test_a_wrong_model_is_noticed(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_chains_sweeps_and_sites_are_independent(kernel):
-    # Variables without edges: neighbouring chains, sites and successive sweeps must not know of each other.
+    # Variables without edges: neighboring chains, sites and successive sweeps must not know of each other.
     model = MarkovRandomField.from_tables([[0.0, 0.4]] * 6, [], [])
     engine = make_chains(model, num_chains=CHAINS, seed=5, kernel=kernel, group_size=CHAINS)
     engine.sweep(1)

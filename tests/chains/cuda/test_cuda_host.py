@@ -83,14 +83,14 @@ def test_kernels_are_chosen_for_the_model(monkeypatch):
     assert choose(potts, 1) == "logit"
     monkeypatch.setattr(cuda_device, "_RUNG_ENTRIES", 3)
     assert choose(dense_binary(), 100, 2) == "packed-field"
-    with pytest.raises(UnfitMethodError, match="tables of all patterns of neighbours"):
+    with pytest.raises(UnfitMethodError, match="tables of all patterns of neighbors"):
         choose(potts, 4, 2)
 
 
 @pytest.mark.parametrize("kernel", ["packed", "packed-field", "field", "table", "logit"])
 def test_launches_fit_any_size(kernel):
-    for units, colour, processors in itertools.product([1, 2, 31, 1000, 10**5], [1, 3, 128, 10**5, 10**7], [1, 4, 132]):
-        launch = plan_launch(kernel, units, colour, processors)
+    for units, color, processors in itertools.product([1, 2, 31, 1000, 10**5], [1, 3, 128, 10**5, 10**7], [1, 4, 132]):
+        launch = plan_launch(kernel, units, color, processors)
         assert launch.block_x * launch.block_y <= 512
         assert launch.wide == 1 or (kernel == "packed" and launch.block_x == 32)
         assert launch.grid_y >= 1

@@ -196,8 +196,8 @@ def test_many_states():
     )  # 343 patterns, more than a byte numbers
 
 
-def test_colours_longer_than_a_group_of_places():
-    # 140 sites of one colour: groups of 128 places, the second of them not full.
+def test_colors_longer_than_a_group_of_places():
+    # 140 sites of one color: groups of 128 places, the second of them not full.
     edges = [(i, 140 + i % 3) for i in range(140)]
     model = MarkovRandomField.ising(edges, 0.3, np.linspace(-1, 1, 143))
     for launch in (Launch(1, 1, 2), Launch(1, 1, 2, 3)):
@@ -293,7 +293,7 @@ def test_partial_log_odds_add_up_within_their_margins():
 
 
 def test_complete_graphs_have_a_thread_for_every_chain(monkeypatch):
-    """Draw by draw; with more groups of four neighbours than a block holds at once: 16, in the simulator 2."""
+    """Draw by draw; with more groups of four neighbors than a block holds at once: 16, in the simulator 2."""
     from fastmix.chains.cuda import field_kernels
 
     simulated = getattr(numba.config, "ENABLE_CUDASIM", False)

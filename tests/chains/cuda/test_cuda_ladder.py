@@ -134,7 +134,7 @@ def test_what_the_device_cannot_do_is_refused():
     with pytest.raises(UnfitMethodError, match="without edges"):
         temper(MarkovRandomField.ising([], 1.0, num_variables=2), backend="cuda")
     dense = MarkovRandomField.potts(complete_edges(30), 0.1, 3)
-    with pytest.raises(UnfitMethodError, match="tables of all patterns of neighbours"):
+    with pytest.raises(UnfitMethodError, match="tables of all patterns of neighbors"):
         temper(dense, backend="cuda")
     wide = MarkovRandomField.from_factors([2] * 30, [((0, i, i + 1), np.ones((2, 2, 2))) for i in range(1, 29)])
     with pytest.raises(UnfitMethodError, match="a model with factors over three or more variables, got cuda: the GPU"):

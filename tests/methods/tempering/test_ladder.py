@@ -8,10 +8,11 @@ import pytest
 from scipy import stats
 
 import oracle
-from fastmix import MarkovRandomField, UnfitMethodError, draw_exact
+from fastmix import Interrupted, MarkovRandomField, UnfitMethodError, draw_exact, temper
 from fastmix.chains import cpu, layout
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import CpuChains
+from fastmix.instances import ising_grid
 from fastmix.methods.tempering import houdayer_kernels
 from fastmix.methods.tempering import ladder as ladder_module
 from fastmix.methods.tempering.ladder import Ladder, check_swendsen_wang_moves
@@ -22,7 +23,7 @@ FALSE_ALARM = 1e-7  # each test; a few dozen of them
 
 
 def mixed(seed: int = 3, *, forbidden: bool = False) -> MarkovRandomField:
-    """Mixed state counts, a one-state and an isolated variable, one variable of five neighbours."""
+    """Mixed state counts, a one-state and an isolated variable, one variable of five neighbors."""
     rng = np.random.default_rng(seed)
     counts, pairs = [2, 3, 1, 2, 2, 2, 2], [(0, 1), (0, 3), (1, 2), (1, 3), (1, 4), (1, 5), (3, 4)]
     tables = [1.2 * rng.normal(size=(counts[i], counts[j])) for i, j in pairs]
@@ -40,7 +41,7 @@ def binary(seed: int = 4) -> MarkovRandomField:
 
 
 def star(seed: int = 5) -> MarkovRandomField:
-    """A hub of six neighbours: four at once and the rest one by one."""
+    """A hub of six neighbors: four at once and the rest one by one."""
     rng = np.random.default_rng(seed)
     pairs = [(0, j) for j in range(1, 7)]
     return MarkovRandomField.ising(pairs, rng.uniform(-1, 1, 6), rng.uniform(-1, 1, 7))
@@ -256,7 +257,7 @@ def test_the_same_bits_for_any_number_of_threads(pairs):
             assert np.array_equal(a, b)
 
 
-# -- the distribution at every rung, and of neighbouring rungs together ---------------------------------------------
+# -- the distribution at every rung, and of neighboring rungs together ---------------------------------------------
 
 
 def exact_start(path: TemperingPath, positions: np.ndarray, num_ladders: int, seed: int) -> np.ndarray:
@@ -266,7 +267,7 @@ def exact_start(path: TemperingPath, positions: np.ndarray, num_ladders: int, se
 
 
 def p_values(run: Ladder) -> list[float]:
-    """Chi-square tests of the configurations at every rung, and of those at neighbouring rungs being independent."""
+    """Chi-square tests of the configurations at every rung, and of those at neighboring rungs being independent."""
     path, states = run.path, run.get_states().astype(np.int64)
     shape = tuple(path.model.num_states.tolist())
     size = math.prod(shape)
@@ -404,3 +405,15 @@ def plain_results() -> list:
         counts = run.counts()
         results.append([run.get_states().tolist(), run.take_sums().tolist(), counts.sums.tolist()])
     return results
+
+
+def test_an_interrupted_projection_is_no_result_of_replica_exchange(monkeypatch):
+    from fastmix.projection import euclidean
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(euclidean, "_quadratic_sweep", interrupt)
+    with pytest.raises(Interrupted) as stopped:
+        temper(ising_grid(4, 4, coupling_max=3.0, seed=0), norm_bound=0.5)
+    assert stopped.value.result is None

@@ -383,9 +383,9 @@ def test_refusals_come_with_a_reason():
     wheel = [(0, 1), (0, 2), (0, 3)]
     with pytest.raises(UnfitMethodError, match="no allowed state"):
         temper(MarkovRandomField.from_tables(np.zeros((4, 3)), wheel, [three] * 3))
-    coloured = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
+    colored = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
     with pytest.raises(UnfitMethodError, match="forbid"):
-        temper(MarkovRandomField.from_tables(np.zeros((2, 4)), [(0, 1)], [coloured]), norm_bound=1.0)
+        temper(MarkovRandomField.from_tables(np.zeros((2, 4)), [(0, 1)], [colored]), norm_bound=1.0)
 
 
 def test_no_variables():

@@ -207,17 +207,17 @@ class CudaChains(DeviceChains):
         self._cuda.synchronize()
 
     def _run(self, num_sweeps: int, mode: int) -> None:
-        launch, colours = self._launch, len(self._layout.class_starts) - 1
+        launch, colors = self._launch, len(self._layout.class_starts) - 1
         shape = (self._units // (launch.block_x * launch.wide), launch.grid_y), (launch.block_x, launch.block_y)
         arrays = self._arguments
         if launch.grid_y == 1:
-            sizes = 0, colours, num_sweeps, np.uint64(self._sweep)
+            sizes = 0, colors, num_sweeps, np.uint64(self._sweep)
             start_kernel(self._sweep_kernel(mode, grid=False), shape, *arrays, *sizes, *self._key)
         elif not self._run_together(arrays, shape, num_sweeps, mode):
             kernel = self._sweep_kernel(mode, grid=False)
             for sweep in range(self._sweep, self._sweep + num_sweeps):
-                for colour in range(colours):
-                    start_kernel(kernel, shape, *arrays, colour, colour + 1, 1, np.uint64(sweep), *self._key)
+                for color in range(colors):
+                    start_kernel(kernel, shape, *arrays, color, color + 1, 1, np.uint64(sweep), *self._key)
         self._sweep += num_sweeps
 
     def _run_together(self, arrays: tuple[Any, ...], shape: Any, num_sweeps: int, mode: int) -> bool:
@@ -242,7 +242,7 @@ class CudaChains(DeviceChains):
 
     @property
     def _arguments(self) -> tuple[Any, ...]:
-        """What every sweep takes: states, tables, colours, sets, sums."""
+        """What every sweep takes: states, tables, colors, sets, sums."""
         steps = tuple(np.uint64(k) for k in self._sum_steps)
         states = self._x.view(np.uint32) if self._bytewise else self._x
         return states, self._tables, self._starts, self._models, self._sums, steps, np.uint32(self._row)

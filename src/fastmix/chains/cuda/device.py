@@ -38,7 +38,7 @@ _THREADS: dict[str, int] = {"packed": 512, "packed-field": 256, "field": 256, "t
 _SITES: dict[str, int] = {"field": 4}  # sites that a thread updates at once, otherwise one
 # Threads of a block with several sets: over units, over sites.
 _SEVERAL = {"packed": (4, 64), "packed-field": (1, 32), "table": (32, 16)}
-_SPREAD = 3  # rounds of a block through a colour beyond which a colour is shared between blocks: waiting costs as much
+_SPREAD = 3  # rounds of a block through a color beyond which a color is shared between blocks: waiting costs as much
 _SHARED_THREADS = 256  # of a block then
 _SIMULATED = 4  # multiprocessors that the simulator is taken to have
 _RESERVE = 0.95  # of the free memory that may be used
@@ -129,7 +129,7 @@ def choose_cuda_kernel(
 ) -> CudaKernel:
     """The kernel for a structure, a number of chains, one or several sets of parameters, with or without -inf.
 
-    ``packed`` and ``packed-field`` hold 32 chains of a binary variable in a word, for at most four neighbours (from
+    ``packed`` and ``packed-field`` hold 32 chains of a binary variable in a word, for at most four neighbors (from
     tables) and for any number (from log-odds); ``field`` is for few chains of binary variables; ``table`` and ``logit``
     are for any states, with and without pattern tables. Factors over three or more variables are held by tables only.
 
@@ -161,7 +161,7 @@ def choose_cuda_kernel(
     if entries > most and (factors or num_sets > 1):
         what = "a model with factors over three or more variables" if factors else "tempering this model"
         raise UnfitMethodError(
-            f"backend must be cpu for {what}, got cuda: the GPU needs tables of all patterns of neighbours, which "
+            f"backend must be cpu for {what}, got cuda: the GPU needs tables of all patterns of neighbors, which "
             f"would have {entries:.2g} entries{where}, more than {most:.2g}"
         )
     return "table" if entries <= _TABLE_ENTRIES else "logit"
@@ -211,9 +211,9 @@ class Launch:
     wide : int
         Words of 32 chains side by side in a thread; 1 for kernels other than ``packed``.
     block_x, block_y : int
-        Threads of a block: along x over chains (or words of chains), along y over the sites of a colour.
+        Threads of a block: along x over chains (or words of chains), along y over the sites of a color.
     grid_y : int
-        Blocks that share a colour; more than one needs a launch for every colour, or a cooperative one.
+        Blocks that share a color; more than one needs a launch for every color, or a cooperative one.
     """
 
     wide: int
@@ -223,7 +223,7 @@ class Launch:
 
 
 def plan_launch(
-    kernel: CudaKernel, units: int, largest_colour: int, multiprocessors: int, *, several: bool = False
+    kernel: CudaKernel, units: int, largest_color: int, multiprocessors: int, *, several: bool = False
 ) -> Launch:
     """A launch that keeps all multiprocessors busy, for units of chains that a thread updates.
 
@@ -241,7 +241,7 @@ def plan_launch(
     >>> plan_launch("packed", 832, 32, 132, several=True)
     Launch(wide=1, block_x=4, block_y=32, grid_y=1)
     """
-    tasks = -(-max(1, largest_colour) // _SITES.get(kernel, 1))
+    tasks = -(-max(1, largest_color) // _SITES.get(kernel, 1))
     if several:
         block_x, block_y = _SEVERAL[kernel]
         return Launch(1, block_x, min(block_y, _power_above(tasks)))

@@ -1,6 +1,6 @@
-"""CUDA kernels for binary variables with any number of neighbours, from their log-odds.
+"""CUDA kernels for binary variables with any number of neighbors, from their log-odds.
 
-The log-odds f of a state 1 are a sum over the neighbours, taken in single precision. A uniform u is compared with
+The log-odds f of a state 1 are a sum over the neighbors, taken in single precision. A uniform u is compared with
 p = 1 / (1 + exp(f)) through the sign of ``u (1 + exp(f)) - 1``, with a margin that is larger than all rounding errors
 together; what falls within (about one update in a million) is computed again in double precision, rounded to a 32-bit
 threshold and compared exactly. So the states do not depend on how single-precision arithmetic was compiled.
@@ -73,16 +73,16 @@ def _decide(log_odds, u, margin):
 
 @cache
 def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
-    """The update of binary variables with any number of neighbours, in packed chains, 32 of them by a thread.
+    """The update of binary variables with any number of neighbors, in packed chains, 32 of them by a thread.
 
-    Neighbours are taken four at a time: their 16 patterns have tables of partial log-odds, which the block holds in
+    Neighbors are taken four at a time: their 16 patterns have tables of partial log-odds, which the block holds in
     shared memory; it has at most 512 threads along y. Every fourth bit of a word makes room for patterns: those of
-    chains k, k + 4, .., k + 28 fill a word. The tables are ``around`` uint32 (groups, 4), the neighbours, padded in
+    chains k, k + 4, .., k + 28 fill a word. The tables are ``around`` uint32 (groups, 4), the neighbors, padded in
     front with row n; ``chunks`` int64 (n + 1,), where the groups of four begin; ``partial`` float32 (groups, 16), the
-    first group of a site with its offset; ``margins`` float32 (n,); ``indptr``, ``rows`` (the neighbours again),
+    first group of a site with its offset; ``margins`` float32 (n,); ``indptr``, ``rows`` (the neighbors again),
     ``weights`` and ``offsets``, the same in double precision for the doubtful; the most groups of a site. Of several
     sets, ``partial``, ``margins``, ``weights`` and ``offsets`` follow one another; words of a block have the same set.
-    Where a colour is a single site and a block has 32 threads for one word, each of them has a chain: complete graphs.
+    Where a color is a single site and a block has 32 threads for one word, each of them has a chain: complete graphs.
     """
 
     @cuda.jit(device=True)
@@ -146,7 +146,7 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
 
     @update_jit(fastmath=True)
     def update(
-        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_colour, last_colour,
+        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_color, last_color,
         num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
         around, chunks, partial, margins, indptr, rows, weights, offsets, most = tables
@@ -162,8 +162,8 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
         lanes = mode == 0 and cuda.blockDim.x == 1 and cuda.blockDim.y == 32 and cuda.gridDim.y == 1
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first_colour, last_colour):
-                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+            for color in range(first_color, last_color):
+                begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
                 if lanes and uint32(end - begin) == uint32(1):  # a single site: a thread for each chain of the word
                     chain, total, done = uint32(cuda.threadIdx.y), float32(0.0), uint32(0)
                     near, final = uint64(chunks[begin]), uint64(chunks[uint64(begin) + uint64(1)])
@@ -257,7 +257,7 @@ def _weave(a, b, c, d, k):
 
 @cuda.jit(device=True)
 def _place(group, j, begin, end, otherwise):
-    """Place j of the four that a group updates, or another number if it is not in the colour."""
+    """Place j of the four that a group updates, or another number if it is not in the color."""
     site = uint32(((group >> uint32(5)) << uint32(7)) + (group & uint32(31)) + uint32(32) * uint32(j))
     return uint32(site) if begin <= site < end else uint32(otherwise)
 
@@ -266,8 +266,8 @@ def _place(group, j, begin, end, otherwise):
 def field_update(degree: int, mode: int, grid: bool) -> Any:
     """The update of binary variables of few chains, one byte a state: a thread updates four sites of one chain.
 
-    Places 128 a + 32 j + l with j from 0 to 3 are updated together: the threads of a warp then read neighbouring
-    places, and the four numbers of one Philox call are used up. Every site has ``degree`` neighbours, given by a code
+    Places 128 a + 32 j + l with j from 0 to 3 are updated together: the threads of a warp then read neighboring
+    places, and the four numbers of one Philox call are used up. Every site has ``degree`` neighbors, given by a code
     for the distances to them (``codes``, and ``steps`` for every code), with weights ``weights[k * n + site]``; if that
     is 0 they are ``neighbors[indptr[site] + k]``, and weights alike. Where few codes do, as in grids, they save almost
     half of the memory traffic. Log-odds are in two single-precision parts, ``weights`` and ``offsets`` with
@@ -297,7 +297,7 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
 
     @update_jit(fastmath=True)
     def update(
-        x, tables, starts, model, sums, sum_steps, stride, chain, slot, num_slots, first_colour, last_colour,
+        x, tables, starts, model, sums, sum_steps, stride, chain, slot, num_slots, first_color, last_color,
         num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
         codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests, num_sites = tables
@@ -310,8 +310,8 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
         held_states = cuda.local.array(loads, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first_colour, last_colour):
-                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+            for color in range(first_color, last_color):
+                begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
                 group = uint32((begin >> uint32(7)) * uint32(32) + slot)
                 if coded:
                     for j in range(4):

@@ -4,11 +4,11 @@
 seed, applied to the place where the numbers are used (sweep, variable, chains). There is no state to keep, and neither
 the shape of a launch nor the number of chains can change what a chain draws.
 
-*Updates*, those of ``packed_kernels.py``, ``field_kernels.py`` and ``state_kernels.py``, run over the colours from
-``first`` to ``last`` and over sweeps. Sites are numbered by their place in a sweep, so that colours are contiguous. A
-block owns its chains, and where a colour is shared between blocks (more than one along y) either the launch has a
-single colour and sweep, or the kernel waits for the whole grid (``grid``). States are at ``x[site * stride + unit]``,
-fewer than 2^32 of them, and neighbours are given as ``site * stride`` already. Additions to sums are atomic not because
+*Updates*, those of ``packed_kernels.py``, ``field_kernels.py`` and ``state_kernels.py``, run over the colors from
+``first`` to ``last`` and over sweeps. Sites are numbered by their place in a sweep, so that colors are contiguous. A
+block owns its chains, and where a color is shared between blocks (more than one along y) either the launch has a
+single color and sweep, or the kernel waits for the whole grid (``grid``). States are at ``x[site * stride + unit]``,
+fewer than 2^32 of them, and neighbors are given as ``site * stride`` already. Additions to sums are atomic not because
 anybody else would add, but because the thread then need not wait for them.
 """
 # Types inside kernels are those of their compiler.
@@ -50,10 +50,10 @@ _ONES = 0xFFFFFFFF
 
 
 def update_jit(**options: Any) -> Any:
-    """The decorator of updates: functions that run sweeps over the colours from ``first_colour`` to ``last_colour``.
+    """The decorator of updates: functions that run sweeps over the colors from ``first_color`` to ``last_color``.
 
-    A colour's sites are shared by the threads of a block, each of which has a unit of chains, and by those of a
-    ``grid`` that waits for all of its blocks after every colour.
+    A color's sites are shared by the threads of a block, each of which has a unit of chains, and by those of a
+    ``grid`` that waits for all of its blocks after every color.
     """
     return cuda.jit(device=True, **options, **({} if SIMULATED else {"forceinline": True}))
 
@@ -150,11 +150,11 @@ def num_threads():
 
 @cache
 def sweep_kernel(update: Any, words: int, fastmath: bool) -> Any:
-    """The kernel that runs an update over the colours from ``first`` to ``last`` and over sweeps.
+    """The kernel that runs an update over the colors from ``first`` to ``last`` and over sweeps.
 
-    A block owns its chains, ``words`` units of them a thread; where a colour is shared between blocks (more than one
-    along y) either the launch has a single colour and sweep, or it is cooperative and waits for the ``grid`` after
-    every colour. ``starts`` int64 says where colours begin, ``models`` int32 (units,) which parameters the chains of a
+    A block owns its chains, ``words`` units of them a thread; where a color is shared between blocks (more than one
+    along y) either the launch has a single color and sweep, or it is cooperative and waits for the ``grid`` after
+    every color. ``starts`` int64 says where colors begin, ``models`` int32 (units,) which parameters the chains of a
     thread use, and ``steps`` how rows, chains of a unit and units lie in ``sums``. All arrays are flat.
     """
 

@@ -22,11 +22,11 @@ _CHUNK_ENTRIES = 1 << 24  # states that are packed at once
 
 
 class DeviceLayout(Layout):
-    """The layout by place in a sweep: variable ``order[p]`` is at place p, colours begin at ``class_starts``."""
+    """The layout by place in a sweep: variable ``order[p]`` is at place p, colors begin at ``class_starts``."""
 
     @cached_property
     def neighbors(self) -> NDArray[np.int32]:
-        """Places of the neighbours of every place, one place after the other, see ``by_place``."""
+        """Places of the neighbors of every place, one place after the other, see ``by_place``."""
         return self.places[self.structure.adjacency.neighbors[self.by_place[1]]].astype(np.int32)
 
     @cached_property
@@ -42,9 +42,9 @@ class DeviceLayout(Layout):
 
     @cached_property
     def groups(self) -> tuple[IntArray, IntArray]:
-        """Where the groups of four neighbours of every place begin (n + 1,), and the places in them, n for none.
+        """Where the groups of four neighbors of every place begin (n + 1,), and the places in them, n for none.
 
-        A place without neighbours has a group too; the last group of a place is filled up with n in front.
+        A place without neighbors has a group too; the last group of a place is filled up with n in front.
         """
         indptr, n = self.by_place[0], len(self.order)
         degree = np.diff(indptr)
@@ -85,9 +85,9 @@ class DeviceLayout(Layout):
 
     @cached_property
     def _codes(self) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArray] | None:
-        """A code for the distances to the neighbours of every site, the distances of every code, and where weights go.
+        """A code for the distances to the neighbors of every site, the distances of every code, and where weights go.
 
-        Missing neighbours have distance 0, the site itself, and weight 0. None if the codes or the padding do not pay.
+        Missing neighbors have distance 0, the site itself, and weight 0. None if the codes or the padding do not pay.
         """
         indptr, neighbors, n = self.by_place[0], self.neighbors, len(self.order)
         degrees = np.diff(indptr)

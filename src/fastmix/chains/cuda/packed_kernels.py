@@ -1,8 +1,8 @@
-"""CUDA kernels of packed binary variables with at most four neighbours.
+"""CUDA kernels of packed binary variables with at most four neighbors.
 
 A 32-bit word holds the states of one variable in 32 chains. A uniform u is compared with a threshold
 t = round(p * 2^32) bit by bit for all 32 chains at once: eight random words are the top bits of the 32 uniforms, and
-the same bits of the thresholds are selected by the words of the neighbours, plane by plane. One chain in 256 is still
+the same bits of the thresholds are selected by the words of the neighbors, plane by plane. One chain in 256 is still
 undecided then; it is put aside, and its comparison is ended on its own with 24 more bits, so that all 32 bits count.
 A threshold of 2^32 - 1 stands for certainty.
 """
@@ -43,7 +43,7 @@ def _leaf(word, masks, at, gap):
 
 @cuda.jit(device=True)
 def _bit_plane(masks, at, gap, n0, n1, n2, n3):
-    """One bit of the thresholds of 32 chains: leaf j is for the pattern j of the first three neighbours."""
+    """One bit of the thresholds of 32 chains: leaf j is for the pattern j of the first three neighbors."""
     two = gap * uint64(2)
     low = _either(
         n1,
@@ -98,7 +98,7 @@ def _add_thresholds(sums, at, chain_step, table, row, n0, n1, n2, n3):
 def _sum_thresholds(terms, n0, n1, n2, n3):
     """The sum over 32 chains of their thresholds, rounded to 24 bits, from counts of ones.
 
-    A threshold is a polynomial of the four neighbours: ``terms`` holds its 16 coefficients, modulo 2^32, and the sum of
+    A threshold is a polynomial of the four neighbors: ``terms`` holds its 16 coefficients, modulo 2^32, and the sum of
     a product over the chains is a number of ones. The sum itself is below 2^30.
     """
     n23, n13, n03 = n2 & n3, n1 & n3, n0 & n3
@@ -124,12 +124,12 @@ def _sum_thresholds(terms, n0, n1, n2, n3):
 
 @cache
 def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool) -> Any:
-    """The update of binary variables with at most four neighbours, in packed chains.
+    """The update of binary variables with at most four neighbors, in packed chains.
 
     A thread has ``words`` words of chains, every ``lanes``-th of those of its block, which has ``lanes`` threads along
     x: with fewer than 32 the threads of a warp update different sites. Its tables are ``around`` uint32 (n, 4), the
-    neighbours, padded in front with row n; ``masks`` int8 (models, n, 128), or with few lanes (128, models, n), so that
-    those of neighbouring sites are read together; ``table`` and ``terms`` uint32 (models, n, 16), see
+    neighbors, padded in front with row n; ``masks`` int8 (models, n, 128), or with few lanes (128, models, n), so that
+    those of neighboring sites are read together; ``table`` and ``terms`` uint32 (models, n, 16), see
     :func:`fastmix.chains.cuda.table_kernels.fill_masks`; n, and n times the number of models.
     """
     wide = lanes >= 32
@@ -147,7 +147,7 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
 
     @update_jit()
     def update(
-        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_colour, last_colour,
+        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_color, last_color,
         num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
         around, masks, table, terms, num_sites, num_rows = tables
@@ -162,8 +162,8 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
         term = cuda.local.array(16, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first_colour, last_colour):
-                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+            for color in range(first_color, last_color):
+                begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
                 site, count = uint32(begin + slot), uint32(0)
                 while site < end or count > uint32(0):
                     if site < end:
@@ -216,7 +216,7 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
                                     more = _sum_thresholds(term, n0[w], n1[w], n2[w], n3[w])
                                     cuda.atomic.add(sums, sum_at, uint64(more))
                         site = uint32(site + num_slots)
-                    # Neighbours do not change within a colour, so comparisons can wait until many are ended together.
+                    # Neighbors do not change within a color, so comparisons can wait until many are ended together.
                     if site >= end or count > uint32(_QUEUE - words):
                         while count > uint32(0):
                             count = uint32(count - uint32(1))

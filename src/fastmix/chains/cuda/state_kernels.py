@@ -26,7 +26,7 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
 
     With ``bytewise``, ``x`` is given as words of four chains of one byte each (and ``rows`` and ``stride`` count
     words); ``small`` says that no site has more than 256 patterns: the numbers of four of them are then computed in one
-    word. The tables are ``indptr`` and ``rows`` uint32, the neighbours, with ``strides`` (of their states in the number
+    word. The tables are ``indptr`` and ``rows`` uint32, the neighbors, with ``strides`` (of their states in the number
     of a pattern); by place, ``cuts`` (the states but the last), ``entries``, where the thresholds of a variable begin
     in ``table``, which has those of all models one after the other, and ``sum_rows``, the first row in the sums, which
     have one for every state but the last; the size of the tables of a model.
@@ -35,7 +35,7 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
 
     @update_jit()
     def update(
-        x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first_colour, last_colour,
+        x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first_color, last_color,
         num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
         indptr, rows, strides, cuts, entries, table, sum_rows, model_size = tables
@@ -47,8 +47,8 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
         u = cuda.local.array(4, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first_colour, last_colour):
-                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+            for color in range(first_color, last_color):
+                begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
                 site = uint32(begin + slot)
                 while site < end:
                     for j in range(width):
@@ -118,7 +118,7 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
 
 @cuda.jit(device=True)
 def _log_weight(x, tables, first, site, state, chain):
-    """The log-weight of a state beside those of the neighbours; arguments as in :func:`logit_update`."""
+    """The log-weight of a state beside those of the neighbors; arguments as in :func:`logit_update`."""
     indptr, rows, table_starts, own_steps, other_steps, values = tables[:6]
     total = values[first + state]
     k, stop = uint64(indptr[site]), uint64(indptr[uint64(site) + uint64(1)])
@@ -134,22 +134,22 @@ def logit_update(width: int, mode: int, grid: bool) -> Any:
     """The update of any model in ``width`` chains: conditional distributions in double precision every time.
 
     The tables are ``indptr``, ``rows``; by entry of these, ``table_starts``, ``own_steps``, ``other_steps``:
-    the log-potential of own state s and neighbour's state t is ``values[table_starts[k] + s * own_steps[k] + t *
+    the log-potential of own state s and neighbor's state t is ``values[table_starts[k] + s * own_steps[k] + t *
     other_steps[k]]``; ``unary_starts`` by place; ``cuts`` and ``sum_rows`` as in :func:`table_update`.
     """
     wait = barrier(grid)
 
     @update_jit()
     def update(
-        x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first_colour, last_colour,
+        x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first_color, last_color,
         num_sweeps, sweep_begin, key0, key1,
     ):  # fmt: skip
         unary_starts, cuts, sum_rows = tables[6:]
         row_step, chain_step, unit_step = steps
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for colour in range(first_colour, last_colour):
-                begin, end = uint32(starts[uint64(colour)]), uint32(starts[uint64(colour + 1)])
+            for color in range(first_color, last_color):
+                begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
                 site = uint32(begin + slot)
                 while site < end:
                     first, count, row = uint64(unary_starts[site]), uint64(cuts[site]), uint64(sum_rows[site])

@@ -13,7 +13,7 @@ from fastmix.chains.cuda.kernels import num_threads, share_of, thread_number, th
 
 __all__ = ["combine", "fill_fields", "fill_masks", "fill_thresholds"]
 
-_LANES = 16  # threads that share the patterns around a variable: all of those of four binary neighbours
+_LANES = 16  # threads that share the patterns around a variable: all of those of four binary neighbors
 _FULL = 4294967296.0
 
 
@@ -34,7 +34,7 @@ def combine(thetas, coefficients, forbidden, num_thetas, size, out):
 
 @cuda.jit(device=True)
 def _pattern_weight(values, at, links, strides, theirs, site, pattern, state):
-    """The log-weight of a state of a variable, for a pattern of its neighbours' states."""
+    """The log-weight of a state of a variable, for a pattern of its neighbors' states."""
     indptr, starts, own_steps, other_steps = links[0], links[2], links[3], links[4]
     total = values[at + links[5][site] + state]
     for k in range(indptr[site], indptr[site + 1]):
@@ -49,7 +49,7 @@ def fill_thresholds(values, size, links, strides, theirs, entries, model_size, t
 
     ``values`` (sets, size); ``links`` are ``indptr``, ``rows``, ``starts``, ``own_steps``, ``other_steps``,
     ``unary_starts`` and ``cuts``, int64 but for the rows and by place, see
-    :func:`fastmix.chains.cuda.state_kernels.logit_update`; ``strides``, ``theirs`` (state counts of the neighbours) and
+    :func:`fastmix.chains.cuda.state_kernels.logit_update`; ``strides``, ``theirs`` (state counts of the neighbors) and
     ``entries`` as for the pattern tables; all of a set are ``model_size`` numbers.
     """
     indptr, cuts = links[0], links[6]
@@ -82,7 +82,7 @@ def fill_fields(values, size, links, chunks, partial, margins, weights, offsets)
     """What :func:`fastmix.chains.cuda.field_kernels.packed_field_update` reads, for every set and place.
 
     ``values`` (sets, size) and ``links`` as for :func:`fill_thresholds`; ``chunks`` int64 says where the groups of four
-    neighbours of every place begin, and their end.
+    neighbors of every place begin, and their end.
     """
     indptr, starts, own_steps, other_steps, unary_starts = links[0], links[2], links[3], links[4], links[5]
     num_sites = chunks.shape[0] - 1
@@ -119,8 +119,8 @@ def fill_fields(values, size, links, chunks, partial, margins, weights, offsets)
 def fill_masks(table, num_rows, row_step, entry_step, masks, terms):
     """What :func:`fastmix.chains.cuda.packed_kernels.packed_update` reads, from its thresholds ``table`` (rows, 16).
 
-    With the threshold t of pattern ``8 x_a + 4 x_b + 2 x_c + x_d`` of the neighbours, ``masks`` holds for every bit of
-    t from 24 to 31 and every pattern j of the first three neighbours the numbers (m, s) with which ``m x_d + s`` is
+    With the threshold t of pattern ``8 x_a + 4 x_b + 2 x_c + x_d`` of the neighbors, ``masks`` holds for every bit of
+    t from 24 to 31 and every pattern j of the first three neighbors the numbers (m, s) with which ``m x_d + s`` is
     that bit, as a word of 32 chains: s is minus the bit for x_d = 0 and m the difference of the two. Number e of a row
     is at ``masks[row * row_step + e * entry_step]``. ``terms`` (rows, 16) holds the coefficients of t, rounded to 24
     bits, as a polynomial of the four states, modulo 2^32.

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastmix._arrays import IntArray
 from fastmix._checks import check_accuracy, check_count, check_positive
-from fastmix._clock import Report
+from fastmix._clock import Clock, Report
 from fastmix.chains.base import make_chains
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
@@ -39,7 +39,7 @@ MOVES = ("houdayer", "swendsen-wang")
 _NUM_SWEEPS = 5_000
 _MOST_SWEEPS = 1_000_000  # where an accuracy decides
 _LEAST_BURN_IN = 200
-_SPARSE = 6.0  # neighbours a variable on average, up to which clusters of differing variables are worth a try
+_SPARSE = 6.0  # neighbors a variable on average, up to which clusters of differing variables are worth a try
 _MOST_STATES = 256
 _MOST_REPLICAS = 10_000
 _MIN_TRIPS = 10.0
@@ -108,7 +108,7 @@ class Tempered(Method):
 
     def run(self, model: MarkovRandomField, context: Context) -> TemperResult:
         """Marginals and log Z of the highest rung."""
-        path = make_path(model, norm_bound=self.norm_bound)
+        path = make_path(model, norm_bound=self.norm_bound, clock=context.clock)
         moves = _choose_moves(self.moves, path)
 
         def make_cpu() -> Ladder:
@@ -123,7 +123,7 @@ class Tempered(Method):
 
         ladder, place = make_chains(context.backend, make_cpu, make_cuda)
         moves = moves if ladder.device == "cpu" else ()
-        certified = _certified_sweeps(path, self.norm_bound)
+        certified = _certified_sweeps(path, self.norm_bound, context.clock)
         plan = self._planned(context.clock.asked, certified or 0)
         run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals))
         stopped_by = run.go()
@@ -182,7 +182,7 @@ def temper(
     """Marginals and log Z by replica exchange, for models in which single chains get stuck.
 
     Replicas of the model are sampled side by side at K rungs of a path of models, from one whose draws and log Z are
-    known exactly to the model itself, and neighbouring rungs exchange their configurations. What a replica cannot do at
+    known exactly to the model itself, and neighboring rungs exchange their configurations. What a replica cannot do at
     the top, it does further down, and brings back. The rungs are placed, during the burn-in, where exchanges are
     rejected equally often, and their number follows from the communication barrier Lambda that this uncovers; exchanges
     alternate between odd and even rungs, so that replicas drift up and down rather than diffuse [1]_.
@@ -218,7 +218,7 @@ def temper(
         Of ``log_z_lower``.
     backend : {"cpu", "cuda", "auto"}
         See :func:`fastmix.sample`. On a GPU there are no cluster moves, and up to 1,024 ladders, of which 32 (binary
-        variables with at most four neighbours) or 4 make an ensemble.
+        variables with at most four neighbors) or 4 make an ensemble.
     evidence, seed, num_threads, progress, executor
         See :func:`fastmix.infer` and :func:`fastmix.sample`.
     time_limit : float, optional
@@ -252,7 +252,7 @@ def temper(
     sampling along the ladder after the run.
 
     A sweep takes K times the ladders times n updates, at about 1.5 ns each on one core. Lambda grows like the
-    square root of n, and the memory is a byte an update of a sweep plus 4 K times the patterns of all neighbourhoods.
+    square root of n, and the memory is a byte an update of a sweep plus 4 K times the patterns of all neighborhoods.
 
     References
     ----------
@@ -299,11 +299,15 @@ def _choose_moves(moves: Literal["auto"] | Sequence[str], path: TemperingPath) -
     return tuple(name for name in MOVES if name in moves)
 
 
-def _certified_sweeps(path: TemperingPath, norm_bound: float | None) -> int | None:
+def _certified_sweeps(path: TemperingPath, norm_bound: float | None, clock: Clock) -> int | None:
     """Sweeps that provably bring Gibbs sampling of the projected model to an accuracy of 0.01, if they are known."""
     if path.kind != "projected" or norm_bound is None or norm_bound >= 1.0:
         return None
-    return certify(path.model_at(0.5), accuracy=_BASE_ACCURACY, criterion="dobrushin", per_variable=True).num_sweeps
+    found = certify(
+        path.model_at(0.5), accuracy=_BASE_ACCURACY, criterion="dobrushin", per_variable=True,
+        time_limit=clock.rest(0.1),
+    )  # fmt: skip
+    return found.num_sweeps
 
 
 # -- what comes back --------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix.errors import Interrupted
 from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["TemperingPath", "independent_log_z", "make_path", "split_tables"]
@@ -66,13 +68,14 @@ class TemperingPath:
         return self.model.with_parameters(np.concatenate([unary * self.model.log_unary, tables]))
 
 
-def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> TemperingPath:
+def make_path(model: MarkovRandomField, *, norm_bound: float | None = None, clock: Clock = NO_LIMIT) -> TemperingPath:
     """The path to a model, without states that a unary forbids, from a start that is known exactly.
 
     Without ``norm_bound`` it starts from the uniform distribution: unaries and tables grow together, the unaries more
     slowly. 0 starts from independent variables with the unaries of the model. A positive number starts from the uniform
     distribution, too, and goes by way of the projection of the model onto that bound of the dependency norm
-    (:func:`fastmix.project`), which takes no forbidden pairs and no factors over more variables.
+    (:func:`fastmix.project`), which takes no forbidden pairs and no factors over more variables, and at most a fifth of
+    the time that is left.
     """
     split = split_tables(model)
     tables, forbidden = split.parameters[len(split.log_unary) :], None
@@ -86,7 +89,11 @@ def make_path(model: MarkovRandomField, *, norm_bound: float | None = None) -> T
 
         check_pairwise(model, "a path by way of a projection (norm_bound above 0)")
         kind = "projected"
-        sets.append(project(split, norm_bound=norm_bound, progress=None).model.log_pairwise)
+        try:
+            closest = project(split, norm_bound=norm_bound, time_limit=clock.rest(0.2), progress=None)
+        except Interrupted:  # whose result is none of this call
+            raise KeyboardInterrupt from None
+        sets.append(closest.model.log_pairwise)
     elif norm_bound is not None:
         kind = "independent"
     log_z = None
