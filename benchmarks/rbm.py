@@ -181,7 +181,7 @@ def main() -> None:
     line: dict[str, Any] = {"who": "fastmix", "backend": arguments.backend, "threads": arguments.threads}
     line["batch"] = arguments.batch
     line |= {"seconds_per_epoch": float(each[:, 0].min()), "cpu_seconds_per_epoch": float(each[:, 1].min())}
-    line |= {"moment_error": result.moment_error, "status": str(result.status), "device": result.stats.get("device")}
+    line |= {"moment_error": result.moment_error, "status": str(result.status), "place": result.stats.get("backend")}
     print(json.dumps(line), flush=True)
     for peer in arguments.peers:
         try:
