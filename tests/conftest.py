@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -41,6 +42,12 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of many seconds come first, or one of the workers ends alone with them."""
     items.sort(key=lambda item: item.get_closest_marker("first") is None)
+
+
+def pytest_runtest_teardown() -> None:
+    """No test sees pictures of another."""
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
