@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -383,3 +384,19 @@ def test_time_limit_shortens_the_annealing() -> None:
     assert result.stats["stopped_by"] == "time_limit"
     assert result.stats["seconds"] - result.stats["compile_seconds"] < 5.0  # minutes with all the steps
     assert np.isfinite(result.node_marginals).all()
+
+
+def test_a_moment_in_which_the_machine_stood_still_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, move, calls = denoising_model(half(8, 8)), annealing_module.Annealing.move, 0
+
+    def slow(self: Any, *args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        time.sleep(0.8 if calls == 7 else 0.0)  # as if 8 sweeps took it, in each of 150 steps
+        return move(self, *args, **options)
+
+    smooth = anneal(model, num_chains=2, seed=0, time_limit=60)
+    monkeypatch.setattr(annealing_module.Annealing, "move", slow)
+    stalled = anneal(model, num_chains=2, seed=0, time_limit=60)
+    np.testing.assert_array_equal(stalled.node_marginals, smooth.node_marginals)
+    assert stalled.stats["num_sweeps"] == smooth.stats["num_sweeps"]

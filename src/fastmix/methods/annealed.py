@@ -8,6 +8,8 @@ move, and resampling keeps as many chains in each valley as it deserves.
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -252,16 +254,20 @@ class _Populations:
         thetas = np.zeros((2, model.num_parameters))  # unaries, which stay as they are, and couplings
         thetas[0, :split], thetas[1, split:] = model.log_unary, model.log_pairwise
         self.annealing = Annealing(self.engine, thetas, [1.0, self.scale], populations=num_populations)
-        begin = clock.used()
+        self.paces: deque[float] = deque(maxlen=5)  # seconds per sweep, lately
         # Variables without couplings: independent draws. Steps follow from what was seen before the configurations that
         # they weigh, or those that weigh more would have shorter steps, and count less.
         self.variance, looks = 0.0, 0
         while model.num_edges and looks < _LOOKS and not (looks and clock.past(_LOOK_SHARE)):
-            self.engine.sweep(1)
+            self._timed(lambda: self.engine.sweep(1))
             looks += 1
             self.variance += (self._energy_variance() - self.variance) / looks
-        self.engine.sweep(1)
-        self.seconds = (clock.used() - begin) / (looks + 1)  # of a sweep
+        self._timed(lambda: self.engine.sweep(1))
+
+    def _timed(self, sweep: Callable[[], None], num_sweeps: int = 1) -> None:
+        begin = self.clock.used()
+        sweep()
+        self.paces.append((self.clock.used() - begin) / num_sweeps)
 
     def log_z(self) -> tuple[float, float]:
         """That of the model, and its standard error from the differences between the populations."""
@@ -292,7 +298,9 @@ class _Populations:
         move = min(_LARGEST_STEP, 1.0 - self.scale, max(step / spread, 1.0 / _MOST_STEPS) if spread > 0 else math.inf)
         limit, steps, late = self.clock.limit, (1.0 - self.scale) / move, False
         if limit is not None:
-            affordable = (_ANNEALING_SHARE * limit - self.clock.used()) / max(self.seconds, 1e-9)
+            # The lower median: a moment in which the machine stood still is no reason for another answer.
+            pace = sorted(self.paces)[(len(self.paces) - 1) // 2]
+            affordable = (_ANNEALING_SHARE * limit - self.clock.used()) / max(pace, 1e-9)
             late = affordable < steps * num_sweeps
             if late:
                 num_sweeps = max(1, int(affordable / steps))
@@ -300,9 +308,8 @@ class _Populations:
         self.scale = 1.0 if 1.0 - self.scale - move < 1e-9 else self.scale + move
         self.steps += 1
         self.variance += (self._energy_variance() - self.variance) / _LOOKS
-        begin = self.clock.used()
-        self.annealing.move([1.0, self.scale], num_sweeps, rng=self.rng if resample else None)
-        self.seconds = (self.clock.used() - begin) / num_sweeps
+        rng = self.rng if resample else None
+        self._timed(lambda: self.annealing.move([1.0, self.scale], num_sweeps, rng=rng), num_sweeps)
         self.sweeps += num_sweeps
         return late
 
