@@ -158,7 +158,10 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
             for moments in ("sampled", "tempered"):
                 fastmix.learn(rows, moments=moments, num_chains=64, **given)
             fastmix.score(found, rows, method="annealing", num_chains=64, tol=1.0, seed=0)
-        fastmix.learn(np.eye(8, dtype=np.int8), hidden=2, moments="sampled", num_chains=64, max_iter=1, seed=0)
+        chain = [(0, 8), *((8 + k, 9 + k) for k in range(12))]  # of hidden variables with many joint states
+        units = np.eye(8, dtype=np.int8)
+        for count, edges in ((2, "complete"), (13, chain)):
+            fastmix.learn(units, edges=edges, hidden=count, moments="sampled", num_chains=64, max_iter=1, seed=0)
 
     yield "large graphs", large_graphs
     yield "exact", exact

@@ -113,6 +113,13 @@ class Coordinates:
         made = {int(count): contrasts(int(count)) for count in np.unique(self.structure.num_states)}
         return [made[int(count)] for count in self.structure.num_states]
 
+    @cached_property
+    def flat_tables(self) -> tuple[FloatArray, IntArray]:
+        """Q of all variables one after the other, row by row, and where each begins (n,)."""
+        sizes = [q.size for q in self.tables]
+        starts = np.concatenate([[0], np.cumsum(sizes)])[:-1].astype(np.int64)
+        return np.concatenate([np.zeros(0), *(q.reshape(-1) for q in self.tables)]), starts
+
     def encode(self, states: NDArray[Any]) -> FloatArray:
         """The rows y (rows, D) of configurations (rows, n); zeros where a state is missing (-1)."""
         if self.binary:

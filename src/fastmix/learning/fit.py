@@ -20,8 +20,6 @@ from fastmix.learning.machines import MACHINE_CHAINS, is_machine, learn_machine
 from fastmix.learning.objectives import (
     DataTerm,
     ExactLikelihood,
-    ModelTerm,
-    Objective,
     PseudoLikelihood,
     exact_model_term,
 )
@@ -149,20 +147,15 @@ def _solve(
         if (job.judge or job.objective) == "pseudo-likelihood":
             raise ModelError("validation must have every value for the pseudo-likelihood, and some are missing")
         DataTerm(coordinates, job.validation.merged()[0])
-    term = None if pseudo else _model_term(coordinates, job.moments)
+    goal = _pseudo_likelihood(job, coordinates, data) if pseudo else _exact_likelihood(job, coordinates, data)
     error = bias = value = None
     mixed = True
-    if pseudo or term is not None:
-        goal: Objective
-        if term is None:
-            goal = _pseudo_likelihood(job, coordinates, data)
-        else:
-            goal = ExactLikelihood(term, DataTerm(coordinates, data))
+    if goal is not None:
         tol, max_iter = _TOL if job.tol is None else job.tol, job.max_iter or 1000
         outcome = minimise(goal, v, scaling, **common, tol=tol, max_iter=max_iter, clock=job.clock, report=report)
         v, value, error, stopped_by = outcome.v, outcome.value, outcome.moment_error, outcome.stopped_by
         stats: dict[str, Any] = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
-        how = "none" if term is None else term.method
+        how = goal.model_term.method if isinstance(goal, ExactLikelihood) else "none"
     else:
         answer, place = _sample(job, template, data, v, scaling, common, start, history, report)
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by
@@ -195,7 +188,7 @@ def _sample(
     coordinates = scaling.coordinates
     plain = not common["l1"] and common["ball"] is None and not job.data.has_missing and job.moments != "tempered"
     machine = plain and is_machine(template.structure, job.hidden)
-    data_term = None if machine else DataTerm(coordinates, data)
+    data_term = None if machine else DataTerm(coordinates, data, sampled=True)
     saved = job.ledger.take_state()
     if data_term is not None and data_term.fixed and start is None and saved is None:
         # With little ridge its optimum can be far from that of the likelihood, with modes of its own.
@@ -257,14 +250,15 @@ def _pseudo_likelihood(job: Job, coordinates: Coordinates, data: Dataset) -> Pse
     return PseudoLikelihood(coordinates, data)
 
 
-def _model_term(coordinates: Coordinates, moments: str) -> ModelTerm | None:
-    """Exact moments, or None where they are to be sampled."""
-    if moments in ("sampled", "tempered"):
+def _exact_likelihood(job: Job, coordinates: Coordinates, data: Dataset) -> ExactLikelihood | None:
+    """The likelihood with exact moments, or None where they are to be sampled."""
+    if job.moments in ("sampled", "tempered"):
         return None
     try:
-        return exact_model_term(coordinates, asked=moments == "exact")
+        term = exact_model_term(coordinates, asked=job.moments == "exact")
+        return ExactLikelihood(term, DataTerm(coordinates, data))
     except ResourceError:
-        if moments == "exact":
+        if job.moments == "exact":
             raise
         return None
 

@@ -1,4 +1,4 @@
-"""Compiled loops of the pseudo-likelihood."""
+"""Compiled loops over rows of data: of the pseudo-likelihood, and of chains given what is observed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from fastmix._jit import njit, outer
 
-__all__ = ["binary_residuals", "conditional_residuals"]
+__all__ = ["binary_residuals", "clamped_sweep", "conditional_residuals"]
 
 _fused = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"})
 _summing = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"reassoc"})
@@ -110,3 +110,44 @@ def conditional_residuals(fields, states, num_states, starts, tables, table_star
                     mean += probabilities[s] * tables[at + s * width + k]
                 fields[r, first + k] = mean / norm - tables[at + x * width + k]
         logs[r] = total
+
+
+@_summing
+def _dot(a, b):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(len(a)):
+        total += a[k] * b[k]
+    return total
+
+
+@outer
+def clamped_sweep(y, states, bounds, missing, uniforms, c, matrix, num_states, starts, tables, table_starts):  # type: ignore[no-untyped-def]
+    """Draw anew the variables ``missing[bounds[r]:bounds[r + 1]]`` of every row, one after another given the others.
+
+    Their fields, in contrasts, are ``c + matrix @ y[r]``; every draw has a number of ``uniforms``.
+    """
+    weights = np.empty(num_states.max())
+    field = np.empty(num_states.max())
+    for r in range(len(y)):
+        for m in range(bounds[r], bounds[r + 1]):
+            i = missing[m]
+            first, count, at = starts[i], num_states[i], table_starts[i]
+            width = count - 1
+            for k in range(width):
+                field[k] = c[first + k] + _dot(matrix[first + k], y[r])
+            top = -np.inf
+            for s in range(count):
+                weights[s] = 0.0
+                for k in range(width):
+                    weights[s] += tables[at + s * width + k] * field[k]
+                top = max(top, weights[s])
+            total = 0.0
+            for s in range(count):
+                total += math.exp(weights[s] - top)
+                weights[s] = total
+            state = 0
+            while state < width and uniforms[m] * total >= weights[state]:
+                state += 1
+            states[r, i] = state
+            for k in range(width):
+                y[r, first + k] = tables[at + state * width + k]

@@ -70,7 +70,8 @@ def learn(
     ----------
     data : array_like (rows, n), pandas or polars frame, or scipy.sparse matrix
         Whole numbers from 0 are states; values of a frame, and text, are categories, whose names the model keeps.
-        NaN, None, masked entries and, in arrays, -1 are missing: the likelihood sums over them.
+        NaN, None, masked entries and, in arrays, -1 are missing: the likelihood sums over them, or samples them given
+        the others where they have too many joint states.
     edges : {"complete", "chow-liu", "l1", "grow"} or array (m, 2) of numbers or names of columns
         The graph. ``chow-liu`` is the best tree; with the likelihood it is learnt in closed form, smoothed by one row,
         without penalties. ``l1`` learns a graph by the pseudo-likelihood with the l1 term, and fits it again without.
@@ -125,7 +126,7 @@ def learn(
     UnfitMethodError
         If the pseudo-likelihood meets missing values or hidden variables.
     ResourceError
-        If exact moments, or missing values, have too many states.
+        If exact moments have too many states, of the model or of missing values.
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` is the best model so far, None before there is one.
 

@@ -37,6 +37,7 @@ __all__ = [
 
 _MOST_CONFIGURATIONS = 1 << 22  # of a model that is enumerated: 32 MiB, a few hundredths of a second
 MOST_COMPLETIONS = 1 << 16  # of missing values that depend on each other
+_FEW_COMPLETIONS = 1 << 12  # that take no longer than chains do
 _MOST_ENTRIES = 1e8  # of a junction tree that is run at every step, about a second, where nothing was asked for
 _CHUNK = 1 << 22  # numbers of a temporary array
 
@@ -75,10 +76,6 @@ class PseudoLikelihood(Objective):
         self._states, self._weights = np.ascontiguousarray(data.states), data.weights
         self._y = coordinates.encode(data.states)
         self._weighted = data.weights[:, None] * self._y
-        tables = coordinates.tables
-        sizes = [q.size for q in tables]
-        self._tables = np.concatenate([q.reshape(-1) for q in tables])
-        self._table_starts = np.concatenate([[0], np.cumsum(sizes)])[:-1].astype(np.int64)
 
     def rows(self, v: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``sum_i log p(x_i | x_others)`` of every row, and the residuals (rows, D)."""
@@ -92,7 +89,7 @@ class PseudoLikelihood(Objective):
             binary_residuals(fields, self._y, logs)
             return logs, fields
         counts, starts = coordinates.structure.num_states, coordinates.starts
-        conditional_residuals(fields, self._states, counts, starts, self._tables, self._table_starts, logs)
+        conditional_residuals(fields, self._states, counts, starts, *coordinates.flat_tables, logs)
         return logs, fields
 
     def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
@@ -205,7 +202,8 @@ class DataTerm:
     """The mean over the data of the log-weight of what is observed, and its derivative: the moments of the data.
 
     Missing values are summed over, with the others as they are: ``log sum_z exp(w(x, z))``. Given the observed ones
-    they fall into parts without edges between them; the states of each part are listed.
+    they fall into parts without edges between them; the states of each part are listed. Rows in which a part has many
+    are left out if they are to be ``sampled``, and are those of ``beyond``.
 
     Raises
     ------
@@ -213,8 +211,9 @@ class DataTerm:
         If a part has too many states.
     """
 
-    def __init__(self, coordinates: Coordinates, data: Dataset) -> None:
+    def __init__(self, coordinates: Coordinates, data: Dataset, *, sampled: bool = False) -> None:
         self.coordinates = coordinates
+        self.beyond = np.zeros(0, dtype=np.int64)
         d = coordinates.num_contrasts
         gone = data.states == MISSING
         whole = ~gone.any(axis=1)
@@ -228,6 +227,7 @@ class DataTerm:
             products += y.T @ (weights[:, None] * y)
         self.complete = coordinates.gather(means, products)
         self.patterns: list[_Pattern] = []
+        most = _FEW_COMPLETIONS if sampled else MOST_COMPLETIONS
         rest = np.flatnonzero(~whole)
         if len(rest):
             masks, where = np.unique(gone[rest], axis=0, return_inverse=True)
@@ -235,12 +235,19 @@ class DataTerm:
             bounds = np.searchsorted(where.reshape(-1)[order], np.arange(len(masks) + 1))
             for k, mask in enumerate(masks):
                 chosen = rest[order[bounds[k] : bounds[k + 1]]]
-                self.patterns.append(_Pattern(coordinates, mask, data.states[chosen], data.weights[chosen], chosen))
+                try:
+                    pattern = _Pattern(coordinates, mask, data.states[chosen], data.weights[chosen], chosen, most)
+                except ResourceError:
+                    if not sampled:
+                        raise
+                    self.beyond = np.concatenate([self.beyond, chosen])
+                else:
+                    self.patterns.append(pattern)
 
     @property
     def fixed(self) -> bool:
         """Whether the moments do not depend on the parameters: nothing is missing."""
-        return not self.patterns
+        return not self.patterns and not len(self.beyond)
 
     def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
         """The mean log-weight and the moments (size,)."""
@@ -264,6 +271,7 @@ class _Pattern:
         states: NDArray[Any],
         weights: FloatArray,
         rows: IntArray,
+        most: int,
     ) -> None:
         self.coordinates, self.weights, self.rows = coordinates, weights, rows
         self.y = coordinates.encode(states)
@@ -281,11 +289,11 @@ class _Pattern:
         for part in np.unique(label[~alone]):
             variables = missing[label == part]
             total = math.prod(structure.num_states[variables].tolist())
-            if total > MOST_COMPLETIONS:
+            if total > most:
                 raise ResourceError(
-                    f"missing values must have at most {MOST_COMPLETIONS:,} joint states where they depend on each "
+                    f"missing values must have at most {most:,} joint states where they depend on each "
                     f"other, got {total:.4g} for {len(variables)} variables of one row; leave out rows with so little, "
-                    "or learn a sparser graph"
+                    "or learn a sparser graph, or with moments='sampled'"
                 )
             places = np.concatenate(
                 [np.arange(coordinates.starts[i], coordinates.starts[i + 1]) for i in variables] or [np.zeros(0, int)]

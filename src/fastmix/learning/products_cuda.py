@@ -286,7 +286,7 @@ class CudaPseudoLikelihood(PseudoLikelihood):
         structure = coordinates.structure
         arrays = (
             self._states.astype(np.int64).reshape(-1), self._weights, structure.num_states.astype(np.int64),
-            coordinates.starts, self._tables, self._table_starts,
+            coordinates.starts, *coordinates.flat_tables,
         )  # fmt: skip
         put = self._products.cuda.to_device
         self._arrays = tuple(put(np.ascontiguousarray(a) if a.size else np.zeros(1, a.dtype)) for a in arrays)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.chains.base import Chains
+from fastmix.learning.clamped import ClampedRows
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.objectives import DataTerm
 from fastmix.learning.optimise import Ball, Report, Scaling, shrink_tables, table_norms
@@ -99,7 +100,7 @@ def sampled_likelihood(
     three rounds running, or at once if they are to be ``tempered``. After every round ``keep`` gets all that is needed
     to go on from there, which ``saved`` gives back.
     """
-    run = _Run(template, make, num_chains, data, data_term, scaling, ridge, l1, ball, certified, clock)
+    run = _Run(template, make, num_chains, data, data_term, scaling, ridge, l1, ball, certified, rng, clock)
     z = scaling.from_v(v if ball is None else ball(v))
     result = Sampled(scaling.to_v(z))
     kept: tuple[FloatArray, FloatArray, float] | None = None  # the last point, the step from it, and its gain
@@ -114,7 +115,7 @@ def sampled_likelihood(
         while result.num_rounds < max_iter and result.stopped_by != "done":
             if not run.positions and not certified and (tempered or run.lost >= _PATIENCE):
                 run.temper(z)
-            gradients, moments = run.measure(z, num_sweeps)
+            gradients, difference = run.measure(z, num_sweeps)
             gradient = 0.5 * (gradients[0] + gradients[1])
             direction, gap = run.solve(z, gradient)
             noise = run.noise(0.5 * (gradients[0] - gradients[1]))
@@ -127,7 +128,7 @@ def sampled_likelihood(
                 z = run.towards(kept[0], kept[1], share)
             else:
                 result.v, result.gap, result.noise = scaling.to_v(z), gap, noise
-                result.moment_error = run.moment_error(result.v, moments)
+                result.moment_error = run.moment_error(difference)
                 kept = z, direction, gap
                 if stuck and gap >= 3.0 * noise:  # steps a little too long
                     most = max(0.2, 0.7 * min(share, most))
@@ -157,10 +158,13 @@ class _Run:
     def __init__(
         self, template: MarkovRandomField, make: Callable[[int, int], Chains], num_chains: int, data: Dataset,
         data_term: DataTerm, scaling: Scaling, ridge: float, l1: float, ball: Ball | None, certified: bool,
-        clock: Clock,
+        rng: np.random.Generator, clock: Clock,
     ) -> None:  # fmt: skip
         self.template, self.make, self.data, self.data_term = template, make, data, data_term
-        self.chains = make(num_chains, 1)
+        self.chains, rows = make(num_chains, 1), data_term.beyond
+        self.clamped: ClampedRows | None = None  # chains given the data
+        if len(rows):
+            self.clamped = ClampedRows(scaling.coordinates, data.states[rows], data.weights[rows], rng)
         self.positions: list[float] = []  # of the rungs of replica exchange, from the independent model to the present
         self.lost = 0  # rounds in a row in which the chains did not follow
         self.scaling, self.coordinates = scaling, scaling.coordinates
@@ -189,6 +193,8 @@ class _Run:
         own = {name: getattr(self, name) for name in _CARRIED}
         arrays = {"z": z, "v": result.v, "top": self._top, "axis": self._axis, "states": self.chains.get_states()}
         arrays["streams"] = self.chains.get_random_state()
+        if self.clamped is not None:
+            arrays["clamped"], own["generator"] = self.clamped.get_states(), self.clamped.rng.bit_generator.state
         if kept is not None:
             arrays |= {"kept": kept[0], "direction": kept[1]}
         if self.ball is not None and self.ball.memory is not None:
@@ -210,6 +216,9 @@ class _Run:
         result.v, self._top, self._axis = arrays["v"], arrays["top"], arrays["axis"]
         self.chains.set_states(arrays["states"])
         self.chains.set_random_state(arrays["streams"])
+        if self.clamped is not None:
+            self.clamped.set_states(arrays["clamped"])
+            self.clamped.rng.bit_generator.state = facts["run"]["generator"]
         if self.ball is not None:
             self.ball.memory = arrays.get("ball")
         rest = facts["rest"]
@@ -244,7 +253,7 @@ class _Run:
     # -- the gradient -------------------------------------------------------------------------------------------------
 
     def measure(self, z: FloatArray, num_sweeps: int) -> tuple[list[FloatArray], FloatArray]:
-        """Gradients at z from either half of the sweeps, and the moments of the model."""
+        """Gradients at z from either half of the sweeps, and moments of the model less those of the data."""
         v = self.scaling.to_v(z)
         theta = self.coordinates.to_parameters(v)
         self._load(theta)
@@ -253,8 +262,8 @@ class _Run:
             self._sweep(self.burn_in)
         else:
             self._follow()
+        observed, slow = self._observe(v, num_sweeps)
         before, swept = self._slow_scores(), self.num_sweeps
-        observed = self.data_term.evaluate(v)[1]
         sums = np.zeros((2, self.template.num_parameters))
         wanted = min(_MOST_ROWS, _ROWS_EACH * self.coordinates.size)
         between = min(num_sweeps, max(1, num_sweeps * self.chains.num_chains // wanted))
@@ -267,13 +276,27 @@ class _Run:
             self.clock.check()
         if not self.certified:
             # Two modes far apart can have the same energies: the direction in which configurations differ most tells.
-            self.slow = _correlation(before, self._slow_scores())
+            self.slow = max(slow, _correlation(before, self._slow_scores()))
             if self.num_sweeps - swept >= _LAGS[-1] and self.slow > _NOT_MIXED:
                 self.mixed = False
             self.lost = 0 if self.mixed else self.lost + 1
         halves = [self.coordinates.from_gradient(total / (num_sweeps // 2)) for total in sums]
-        gradients = [self.scaling.pull(half - observed + self.ridge * v) for half in halves]
-        return gradients, 0.5 * (halves[0] + halves[1])
+        differences = [half - given for half, given in zip(halves, observed, strict=True)]
+        gradients = [self.scaling.pull(difference + self.ridge * v) for difference in differences]
+        return gradients, 0.5 * (differences[0] + differences[1])
+
+    def _observe(self, v: FloatArray, num_sweeps: int) -> tuple[list[FloatArray], float]:
+        """Moments of the data for either half of the sweeps, and how much chains given the data know afterwards."""
+        exact = self.data_term.evaluate(v)[1]
+        if self.clamped is None:
+            return [exact, exact], 0.0
+        self.clamped.load(v)
+        burn_in = self.burn_in if self.certified else max([self.burn_in, *self.correlations])
+        self.clamped.sweep(burn_in, self.clock.check)
+        # No more of them than it takes for as little noise, but enough to see whether they forget.
+        wanted = max(min(num_sweeps, _LAGS[-1]), num_sweeps * self.chains.num_chains / self.clamped.size)
+        halves, slow = self.clamped.measure(min(num_sweeps, 2 * math.ceil(wanted / 2)), self.clock.check)
+        return [exact + half for half in halves], slow
 
     def _load(self, theta: FloatArray) -> None:
         self._theta, self._of_the_last = theta, None
@@ -329,9 +352,8 @@ class _Run:
                 return
             self.burn_in = 1 + int(1.25 * self.burn_in)
 
-    def moment_error(self, v: FloatArray, moments: FloatArray) -> float:
+    def moment_error(self, difference: FloatArray) -> float:
         """The largest difference between probabilities of states and pairs of the model and of the data."""
-        difference = moments - self.data_term.evaluate(v)[1]
         return float(np.abs(self.coordinates.to_probabilities(difference)).max(initial=0.0))
 
     # -- the step -----------------------------------------------------------------------------------------------------

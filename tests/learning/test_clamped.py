@@ -1,0 +1,136 @@
+"""Chains given what is observed, for rows whose missing values have too many joint states to list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastmix import Interrupted, MarkovRandomField, Progress, ResourceError, Status, learn, score
+from fastmix.exact import draw_exact
+from fastmix.graphs import complete_edges
+from fastmix.learning import objectives
+from fastmix.learning.clamped import ClampedRows
+from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.data import read_data
+from fastmix.learning.objectives import DataTerm
+from oracle.learning import random_model
+
+MODEL = random_model([2, 3, 2, 4, 2], complete_edges(5), 1)
+
+
+def with_gaps(rows: np.ndarray, share: float) -> np.ndarray:
+    """The rows with so many values gone, at least one left in each."""
+    gone = np.random.default_rng(0).random(rows.shape) < share
+    gone[gone.all(axis=1), 0] = False
+    return np.where(gone, np.nan, rows)
+
+
+DATA = with_gaps(draw_exact(MODEL, num_draws=60, seed=0), 0.5)
+
+
+def ignore() -> None:
+    """Nobody stops it."""
+
+
+def clamped(model: MarkovRandomField, rows: np.ndarray) -> tuple[ClampedRows, DataTerm, np.ndarray]:
+    coordinates, data = Coordinates(model.structure), read_data(rows, model=model)
+    v = coordinates.from_parameters(model.parameters)[0]
+    chains = ClampedRows(coordinates, data.states, data.weights, np.random.default_rng(0))
+    chains.load(v)
+    return chains, DataTerm(coordinates, data), v
+
+
+def test_moments_are_those_of_listing_all_states() -> None:
+    chains, term, v = clamped(MODEL, DATA)
+    exact = term.evaluate(v)[1]
+    chains.sweep(50, ignore)
+    halves, correlation = chains.measure(600, ignore)
+    spread = np.abs(halves[0] - halves[1]).max()
+    assert 0.0 < spread < 0.02
+    np.testing.assert_allclose(0.5 * (halves[0] + halves[1]), exact, atol=0.005)
+    assert abs(correlation) < 0.2
+    chains.load(0.0 * v)  # other parameters have other moments
+    chains.sweep(50, ignore)
+    assert np.abs(chains.measure(200, ignore)[0][0] - exact).max() > 0.03
+
+
+def test_what_is_observed_stays_as_it_is() -> None:
+    chains, _, _ = clamped(MODEL, DATA)
+    before = chains.get_states()
+    chains.sweep(20, ignore)
+    after, given = chains.get_states(), np.tile(DATA, (len(before) // len(DATA), 1))
+    assert len(before) >= 512
+    seen = ~np.isnan(given)
+    np.testing.assert_array_equal(after[seen], given[seen])
+    assert ((after >= 0) & (after < MODEL.num_states)).all()
+    assert (after[~seen] != before[~seen]).mean() > 0.3
+
+
+def test_chains_that_do_not_forget_are_seen() -> None:
+    model = MarkovRandomField.ising(complete_edges(9), 1.0)
+    chains, _, _ = clamped(model, np.full((4, 9), np.nan))
+    chains.sweep(50, ignore)
+    assert chains.measure(100, ignore)[1] > 0.9
+    chains.load(np.zeros(len(chains.coordinates.rows) + 9))
+    assert abs(chains.measure(100, ignore)[1]) < 0.2
+
+
+def test_rows_are_listed_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objectives, "_FEW_COMPLETIONS", 6)
+    data = read_data(DATA, model=MODEL)
+    term = DataTerm(Coordinates(MODEL.structure), data, sampled=True)
+    states = np.where(data.states < 0, MODEL.num_states, 1).prod(axis=1)
+    np.testing.assert_array_equal(np.sort(term.beyond), np.flatnonzero(states > 6))
+    listed = np.concatenate([pattern.rows for pattern in term.patterns])
+    np.testing.assert_array_equal(np.sort(listed), np.flatnonzero((states > 1) & (states <= 6)))
+
+
+@pytest.fixture
+def few_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing values whose states can be listed are few."""
+    monkeypatch.setattr(objectives, "_FEW_COMPLETIONS", 1)
+
+
+@pytest.mark.usefixtures("few_states")
+def test_learning_ends_where_exact_moments_do() -> None:
+    model = random_model([2] * 5, complete_edges(5), 4)
+    rows = with_gaps(draw_exact(model, num_draws=2000, seed=1), 0.3)
+    exact = learn(rows, moments="exact", ridge=0.01)
+    sampled = learn(rows, moments="sampled", ridge=0.01, seed=0)
+    assert (exact.status, sampled.status) == (Status.OK, Status.OK)
+    best, found = (score(result.model, rows).log_likelihood for result in (exact, sampled))
+    assert best - 0.002 < found < best + 0.0005  # the penalty is part of what is least
+    np.testing.assert_allclose(sampled.model.parameters, exact.model.parameters, atol=0.06)
+
+
+def test_what_cannot_be_listed_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objectives, "MOST_COMPLETIONS", 4)
+    monkeypatch.setattr(objectives, "_FEW_COMPLETIONS", 4)
+    ring = [(4 + k, 4 + (k + 1) % 5) for k in range(5)] + [(4 + k, k % 4) for k in range(5)]
+    rows = draw_exact(random_model([2] * 4, complete_edges(4), 0), num_draws=200, seed=0)
+    options: dict[str, Any] = {"edges": ring, "hidden": 5, "max_iter": 2, "seed": 0}
+    with pytest.raises(ResourceError, match=r"at most 4 joint states .* or with moments='sampled'"):
+        learn(rows, moments="exact", **options)
+    result = learn(rows, **options)
+    assert (result.moments, result.model.num_variables) == ("sampled", 9)
+    assert np.abs(result.model.log_pairwise).max() > 1e-3
+
+
+@pytest.mark.usefixtures("few_states")
+def test_a_run_that_goes_on_has_the_same_bits(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"moments": "sampled", "num_chains": 64, "max_iter": 4, "tol": 1e-9}
+    whole = learn(DATA, seed=5, **options)
+
+    def stop(progress: Progress) -> None:
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "run.ckpt"
+    with pytest.raises(Interrupted):
+        learn(DATA, seed=5, checkpoint=path, checkpoint_seconds=0.0, progress=stop, **options)
+    result = learn(DATA, checkpoint=path, **options)
+    assert result.model == whole.model
+    assert [entry["gap"] for entry in result.history] == [entry["gap"] for entry in whole.history]
