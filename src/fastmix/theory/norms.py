@@ -29,7 +29,9 @@ _SLACK_AFTER = ((5e7, 1e-10), (4e8, 1e-8), (1.5e9, 1e-6), (math.inf, 1e-4))
 _MAX_VISITS = 6e9  # about ten seconds; then the slack grows until the vector at hand proves something
 _LEAST_STEPS = 24  # whatever the clock says: about a second for a million variables, and the norm to a few per cent
 _ONE_THREAD = 8192  # entries up to which a BLAS does not think of threads
-_STORED_BYTES = 2**27  # Lanczos vectors are kept up to here, and beyond computed a second time
+# Lanczos vectors are kept up to here, and beyond computed a second time; so many at once get memory, in pages that are
+# large: page by page it takes longer than what is written there.
+_STORED_BYTES, _BLOCK = 2**27, 32
 
 
 def matrix_norm(R: Any, norm: Norm, *, clock: Clock = NO_LIMIT) -> float:
@@ -197,7 +199,7 @@ class _Lanczos:
 
     def __init__(self, apply: Callable[[FloatArray], FloatArray], n: int) -> None:
         self._apply, self._n = apply, n
-        self._stored: list[FloatArray] | None = []
+        self._stored: list[FloatArray] | None = []  # blocks of vectors
         self._diagonal: list[float] = []
         self._beside: list[float] = []  # one longer than T needs: the last is the beta of the residual
         self._current, self._before = self._start()
@@ -213,8 +215,11 @@ class _Lanczos:
 
     def step(self) -> None:
         if self._stored is not None:
-            self._stored.append(self._current)
-            if (len(self._stored) + 1) * self._n * 8 > _STORED_BYTES:
+            block, row = divmod(self.steps, _BLOCK)
+            if row == 0:
+                self._stored.append(np.empty((_BLOCK, self._n)))
+            self._stored[block][row] = self._current
+            if (self.steps + 2) * self._n * 8 > _STORED_BYTES:
                 self._stored = None
         beta = self._beside[-1] if self._beside else 0.0
         w, room = self._apply(self._current), self._room
@@ -260,8 +265,8 @@ class _Lanczos:
         """The vector with these coefficients; the recurrence runs a second time if its vectors were not kept."""
         total = np.zeros(self._n)
         if self._stored is not None:
-            for weight, q in zip(coefficients.tolist(), self._stored, strict=True):
-                total += weight * q
+            for k, weight in enumerate(coefficients.tolist()):
+                total += np.multiply(self._stored[k // _BLOCK][k % _BLOCK], weight, out=self._room)
             return total
         current, before = self._start()
         beta = 0.0
