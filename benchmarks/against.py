@@ -5,8 +5,8 @@
 The older commit is checked out into a temporary folder. One process per version stays alive, both run a row in turn,
 and the ratio is that of the medians of CPU seconds, old over new: 1 is as fast as before, less is slower. On the CPU
 everything runs on one thread. Rows are public calls, so that they exist in both versions; throughput of samplers is
-the difference between a long and a short run, without set-up (that of a sampler whose set-up takes seconds is by its own
-clock, seconds per 1e9 updates on one thread). The exit code is 1 if a ratio is below 0.95.
+the difference between a long and a short run, without set-up (or, where the set-up takes seconds, by the sampler's own
+clock, seconds per 1e9 updates). The exit code is 1 if a ratio is below 0.95.
 """
 
 from __future__ import annotations

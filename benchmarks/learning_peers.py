@@ -78,7 +78,10 @@ def by_fastmix(spins: np.ndarray, **options: Any) -> Fit:
         if error is not None and error <= 0.7 * GOAL:  # by its own account
             raise KeyboardInterrupt
 
-    model = fastmix.learn(data, ridge=1e-4, seed=0, progress=stop, **options).model
+    try:
+        model = fastmix.learn(data, ridge=1e-4, seed=0, progress=stop, **options).model
+    except fastmix.Interrupted as stopped:
+        model = stopped.result.model
     n = spins.shape[1]
     couplings, (i, j) = np.zeros((n, n)), model.edges.T
     couplings[i, j] = couplings[j, i] = model.log_pairwise.reshape(-1, 4)[:, 3]
