@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastmix import Interrupted, MarkovRandomField, Progress, ResourceError, Status, learn, score
+from fastmix import Interrupted, MarkovRandomField, NormBall, Progress, ResourceError, Status, learn, score
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
 from fastmix.learning import objectives
@@ -76,6 +76,29 @@ def test_chains_that_do_not_forget_are_seen() -> None:
     assert chains.measure(100, ignore)[1] > 0.9
     chains.load(np.zeros(len(chains.coordinates.rows) + 9))
     assert abs(chains.measure(100, ignore)[1]) < 0.2
+
+
+def test_variables_are_visited_in_the_order_of_other_chains() -> None:
+    """Bounds on the bias after some sweeps are for that order."""
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], 20.0)
+    assert model.structure.visit_order[0].tolist() == [0, 2, 1]
+    chains, _, _ = clamped(model, np.array([[1.0, np.nan, np.nan]]))
+    chains.set_states(np.tile([1, 0, 1], (len(chains.get_states()), 1)))
+    chains.sweep(1, ignore)
+    assert not chains.get_states()[:, 2].any()
+
+
+@pytest.mark.usefixtures("few_states")
+def test_the_bound_on_the_bias_counts_both_kinds_of_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    within, bounds = NormBall("spectral", 0.5), []
+    rows = np.vstack([DATA, draw_exact(MODEL, num_draws=180, seed=3)])
+    gaps = (np.where(np.isnan(rows), MODEL.num_states, 1).prod(axis=1) > 2).mean()  # one bit needs no list
+    for most in (1, 10**6):
+        monkeypatch.setattr(objectives, "_FEW_COMPLETIONS", most)
+        monkeypatch.setattr("fastmix.learning.sampled.bias_after", lambda model, *_, **__: np.full(5, 1e-6))
+        result = learn(rows, num_states=MODEL.num_states, within=within, moments="sampled", max_iter=1, seed=0)
+        bounds.append(result.bias_bound)
+    assert bounds == pytest.approx([2e-6 * (1.0 + gaps), 2e-6], rel=1e-9)
 
 
 def test_rows_are_listed_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ class LearnResult:
         Largest difference between probabilities of states and pairs of the model and of the data. Penalties and a set
         to stay in keep it above 0.
     bias_bound : float or None
-        In a set with a bound below 1: no moment of the last step had a larger bias.
+        In a set with a bound below 1: no entry of the last gradient, as a difference of moments, had a larger bias.
     validation_log_likelihood : float or None
         Mean over the validation data (of the log-pseudo-likelihood, for that objective).
     num_rows : int

@@ -341,13 +341,18 @@ class _Run:
             self._respace()
 
     def _bound(self, theta: FloatArray, num_sweeps: int) -> None:
-        """Sweeps after which the bias of every moment is below its Monte Carlo error, from any start."""
+        """Sweeps after which the bias of the gradient is below its Monte Carlo error, from any start.
+
+        It is that of every moment, and where chains stand in for data, in which no variable depends more on the others,
+        as much again.
+        """
         model = self.template.with_parameters(theta)
         i, j = model.edges.T
         error = 0.5 / math.sqrt(self.chains.num_chains * num_sweeps)
         while True:
             delta = bias_after(model, self.burn_in, order=self.order)
             self.bias = float(max(delta.max(initial=0.0), np.minimum(1.0, delta[i] + delta[j]).max(initial=0.0)))
+            self.bias *= 1.0 if self.clamped is None else 1.0 + self.clamped.share
             if self.bias <= error or self.burn_in >= 100_000:
                 return
             self.burn_in = 1 + int(1.25 * self.burn_in)
