@@ -110,7 +110,8 @@ class Annealed(Method):
         wanted = self.num_sweeps or max(1, run.sweeps // 2)
         sums, done, stopped_by = run.collect(wanted)
         shape = len(sums), self.num_populations, self.num_chains
-        mean, error = _combine(sums.reshape(shape) / done, run.annealing.log_ratio)
+        sums /= done  # in place: they are the largest array of all
+        mean, error = _combine(sums.reshape(shape), run.annealing.log_ratio)
         log_z, log_z_error = run.log_z() if resampled else (None, None)
         bound = run.log_weights().mean() + _entropy(mean) if log_z is None else log_z
         if error.size:
