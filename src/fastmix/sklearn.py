@@ -13,7 +13,8 @@ from fastmix.errors import ResourceError
 from fastmix.exact import draw_exact
 from fastmix.learning.data import read_data
 from fastmix.learning.learn import learn
-from fastmix.learning.score import log_masses, log_normaliser
+from fastmix.learning.log_z import log_normaliser
+from fastmix.learning.score import log_masses
 from fastmix.methods.sampler import sample
 from fastmix.results import Status
 

@@ -12,7 +12,7 @@ from fastmix import Interrupted, MarkovRandomField, ModelError, Status, score
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
-from fastmix.learning.score import _bennett, _combine
+from fastmix.learning.log_z import _bennett, _combine
 from oracle import learning as naive
 
 

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
+from fastmix.chains.annealing import make_pool
 from fastmix.chains.base import Chains
 from fastmix.chains.cuda.device import cuda_available
 from fastmix.errors import Interrupted, ModelError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset
+from fastmix.learning.log_z import LogZ, independent_parameters, log_normaliser
 from fastmix.learning.machines import MACHINE_CHAINS, is_machine, learn_machine
 from fastmix.learning.objectives import (
     DataTerm,
@@ -27,14 +29,7 @@ from fastmix.learning.optimise import Scaling, minimise, table_norms
 from fastmix.learning.result import LearnResult, NormBall
 from fastmix.learning.resume import Ledger
 from fastmix.learning.sampled import Sampled, sampled_likelihood
-from fastmix.learning.score import (
-    LogZ,
-    independent_parameters,
-    log_masses,
-    log_normaliser,
-    make_pool,
-    pseudo_log_likelihoods,
-)
+from fastmix.learning.score import log_masses, pseudo_log_likelihoods
 from fastmix.model import MarkovRandomField
 from fastmix.projection import project
 from fastmix.results import Status

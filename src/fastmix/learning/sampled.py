@@ -23,11 +23,11 @@ from fastmix._clock import Clock
 from fastmix.chains.base import Chains
 from fastmix.learning.clamped import ClampedRows
 from fastmix.learning.data import MISSING, Dataset
+from fastmix.learning.log_z import independent_parameters
 from fastmix.learning.objectives import DataTerm
 from fastmix.learning.optimise import Ball, Report, Scaling, shrink_tables, table_norms
 from fastmix.learning.quadratic import Quadratic
 from fastmix.learning.resume import Rounds
-from fastmix.learning.score import independent_parameters
 from fastmix.methods.tempering.rungs import respace
 from fastmix.model import MarkovRandomField
 from fastmix.theory.bias import bias_after
