@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     IndexDataCacheFile = object  # those of Numba and of its CUDA part are put beside it below
 
-__all__ = ["cuda_jit", "inner", "njit", "outer"]
+__all__ = ["cuda_jit", "fused", "inner", "njit", "outer", "summing"]
 
 _LOGGER = logging.getLogger(__name__)
 _DIGEST = 32  # bytes of SHA-256
@@ -172,3 +172,7 @@ outer = njit(cache=True, nogil=True, error_model="numpy")
 """The decorator of kernels that Python calls."""
 inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """The decorator of those that compiled code alone calls: no entry points from Python, which saves compilation time."""
+fused = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"})
+"""The same where products and sums may be one instruction: other last bits, on other processors."""
+summing = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"reassoc"})
+"""The same where a sum may be taken in any order, several terms at once."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numba import uint32
 
-from fastmix._jit import inner, njit, outer
+from fastmix._jit import fused, inner, outer
 from fastmix.chains.kernels import _INTEGER, _MOST, _UNIT, _collect, _count, _fill
 
 __all__ = ["field_sweeps"]
 
 # Multiplications and additions are contracted, which is both faster and more accurate.
-_fused = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"})
 
 _INTEGER_BITS = 0x433 << 52  # of 2^52
 _LOG2E, _MAGIC = 1.4426950408889634, 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest integer behind
@@ -19,13 +18,13 @@ _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 _EXPONENT = 1023 << 52
 
 
-@_fused
+@fused
 def _set_four(out, value, x, y, z, w, a, b, d, e):  # type: ignore[no-untyped-def]
     for c in range(len(out)):
         out[c] = (((value + a * x[c]) + b * y[c]) + d * z[c]) + e * w[c]
 
 
-@_fused
+@fused
 def _add_four(out, x, y, z, w, a, b, d, e):  # type: ignore[no-untyped-def]
     """Four terms at once, so that the sums stay in registers; eight take longer than twice four."""
     for c in range(len(out)):
@@ -38,7 +37,7 @@ def _add_scaled(out, part, rung, weights):  # type: ignore[no-untyped-def]
         out[c] += weights[rung[c]] * part[c]
 
 
-@_fused
+@fused
 def _draw_by_odds(x, field, u, threshold):  # type: ignore[no-untyped-def]
     """Draw 0.0 or 1.0 by log-odds, and leave the thresholds of 1 / (1 + exp(field)).
 

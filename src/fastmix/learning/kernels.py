@@ -6,12 +6,11 @@ import math
 
 import numpy as np
 
-from fastmix._jit import njit, outer
+from fastmix._jit import fused, outer, summing
+from fastmix.exact.loops import _dot
 
 __all__ = ["binary_residuals", "clamped_sweep", "conditional_residuals"]
 
-_fused = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"})
-_summing = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"reassoc"})
 
 _GROUP = 512  # factors of at most 2 whose product is taken before its logarithm
 _LEAST = -700.0  # exponents below it make no difference, and would leave the range of doubles
@@ -20,7 +19,7 @@ _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
 _P11, _P10, _P9, _P8, _P7, _P6, _P5, _P4, _P3, _P2 = (1.0 / math.factorial(k) for k in range(11, 1, -1))
 
 
-@_fused
+@fused
 def _residuals(fields, y, norms):  # type: ignore[no-untyped-def]
     """``E[Q] - y`` in place of the fields a, and ``1 + exp(-|t|)`` with ``t = 2 y a``: ``p(x) = 1 / (1 + exp(-t))``.
 
@@ -49,7 +48,7 @@ def _residuals(fields, y, norms):  # type: ignore[no-untyped-def]
         fields[i] = -sign * (e if t > 0.0 else 1.0) / (1.0 + e)
 
 
-@_summing
+@summing
 def _product(factors):  # type: ignore[no-untyped-def]
     result = 1.0
     for i in range(len(factors)):
@@ -57,7 +56,7 @@ def _product(factors):  # type: ignore[no-untyped-def]
     return result
 
 
-@_summing
+@summing
 def _negative_scores(fields, y):  # type: ignore[no-untyped-def]
     total = 0.0
     for i in range(len(fields)):
@@ -110,14 +109,6 @@ def conditional_residuals(fields, states, num_states, starts, tables, table_star
                     mean += probabilities[s] * tables[at + s * width + k]
                 fields[r, first + k] = mean / norm - tables[at + x * width + k]
         logs[r] = total
-
-
-@_summing
-def _dot(a, b):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for k in range(len(a)):
-        total += a[k] * b[k]
-    return total
 
 
 @outer

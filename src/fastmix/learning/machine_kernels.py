@@ -9,14 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, uint32
 
-from fastmix._jit import inner, njit, outer
+from fastmix._jit import fused, inner, outer, summing
 from fastmix.chains.kernels import _fill
 from fastmix.chains.layer_kernels import ROWS, add_products
 
 __all__ = ["machine_steps"]
 
-_fused = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"})
-_summing = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"reassoc"})
 
 _ONE, _HALF = np.float32(1.0), np.float32(0.5)
 _LARGEST = np.float32(86.0)  # of log-odds
@@ -28,7 +26,7 @@ _EXPONENT = np.int32(127 << 23)
 _UNIT = np.float32(2.0**-24)
 
 
-@_fused
+@fused
 def _odds(fields, out):  # type: ignore[no-untyped-def]
     """``exp(-field)``: 2^k times a polynomial, with a relative error of about 1e-7."""
     for j in range(len(out)):
@@ -91,7 +89,7 @@ def _swap_bits(low, high, shift, mask):  # type: ignore[no-untyped-def]
         high[k] = uint32(high[k] ^ change)
 
 
-@_summing
+@summing
 def _sum(row):  # type: ignore[no-untyped-def]
     total = float32(0.0)
     for k in range(len(row)):
@@ -99,7 +97,7 @@ def _sum(row):  # type: ignore[no-untyped-def]
     return total
 
 
-@_summing
+@summing
 def _dot(row, other):  # type: ignore[no-untyped-def]
     total = float32(0.0)
     for k in range(len(row)):
