@@ -28,16 +28,16 @@ def machine(seed: int, visible: int = 37, hidden: int = 33, *, missing: float = 
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("bits", [1, 5, 8, 37, 64])
+@pytest.mark.parametrize("bits", [1, 5, 8, 37, 64, 128])
 def test_sums_that_are_looked_up(bits: int, turned: bool) -> None:
     rng = np.random.default_rng(bits)
-    x = (rng.random((bits, 128)) < 0.5).astype(np.uint32)
-    words = np.zeros((-(-bits // 32), 128), dtype=np.uint32)
+    x = (rng.random((bits, 312)) < 0.5).astype(np.uint32)
+    words = np.zeros((-(-bits // 32), 312), dtype=np.uint32)
     for k in range(bits):
         words[k // 32] |= x[k] << np.uint32(k % 32)
-    weights = rng.standard_normal((12, -8 * (-bits // 8))).astype(np.float32)
-    out = np.ones((8, 128), dtype=np.float32)
-    flat, steps = (weights.T.ravel(), (1, 12)) if turned else (weights.ravel(), (weights.shape[1], 1))
+    weights = rng.standard_normal((36, -8 * (-bits // 8))).astype(np.float32)
+    out = np.ones((32, 312), dtype=np.float32)
+    flat, steps = (weights.T.ravel(), (1, 36)) if turned else (weights.ravel(), (weights.shape[1], 1))
     products(words, bits, flat, 4 * steps[0], *steps, out)
     np.testing.assert_allclose(out, 1.0 + weights[4:, :bits].astype(np.float64) @ x, atol=1e-4)
 
@@ -50,12 +50,12 @@ def products(words, num_bits, weights, at, row_step, bit_step, out):
 @pytest.mark.slow
 @pytest.mark.parametrize("features", ["", "+avx,+avx2,+fma"])
 def test_sums_on_other_processors(features: str, tmp_path: Path) -> None:
-    """As processors without AVX-512 have them, in a process of its own."""
+    """As processors with shorter vectors have them, in a process of its own."""
     host = get_host_cpu_features()
     if not all(host.get(name[1:], False) for name in features.split(",") if name):
         pytest.skip("not on this processor")
     code = "\n".join(
-        ["import test_layers", "for bits in (1, 5, 8, 37, 64):"]
+        ["import test_layers", "for bits in (1, 5, 8, 37, 64, 128):"]
         + [f"    test_layers.test_sums_that_are_looked_up(bits, {turned})" for turned in (False, True)]
         + ["    print(bits)"]
     )
@@ -64,7 +64,7 @@ def test_sums_on_other_processors(features: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parent, env={**os.environ, **settings}, stdout=subprocess.PIPE
     )
-    assert (done.returncode, done.stdout.split()) == (0, [b"1", b"5", b"8", b"37", b"64"])
+    assert (done.returncode, done.stdout.split()) == (0, [b"1", b"5", b"8", b"37", b"64", b"128"])
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])

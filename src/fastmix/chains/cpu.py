@@ -30,8 +30,8 @@ Kernel = Literal["table", "four", "single", "field", "layers", "product"]
 _SIDE_BY_SIDE = 8  # configurations from which on they go side by side
 _MANY_FOUR = 16  # the same where a single one has a kernel of its own
 _BLOCK = 512  # chains of one block: their numbers and thresholds for one site stay in the first cache
-_LAYER_BLOCK = 64  # the same where configurations are two layers of bits
-_LEAST_LAYER = 32  # variables of a layer from which on sums are looked up
+_LAYER_BLOCK = 128  # the same where configurations are two layers of bits
+_LEAST_LAYER = 16  # variables of a layer from which on sums are looked up
 _LARGE = 1 << 16  # variables from which on configurations do not fit into a cache side by side
 
 

@@ -242,10 +242,10 @@ class Layout:
 
     @cached_property
     def _padded_places(self) -> tuple[tuple[int, int], IntArray]:
-        """The shape of the matrix with whole groups of eight rows and columns, and where edges are in it."""
+        """The shape of the matrix with whole groups of 16 rows and columns, and where edges are in it."""
         assert self.layers is not None
         first, second = np.diff(self.layers[1]).tolist()
-        shape = -8 * (-first // 8), -8 * (-second // 8)
+        shape = -16 * (-first // 16), -16 * (-second // 16)
         return shape, self.layers[2] // second * shape[1] + self.layers[2] % second
 
     # -- exponentiated weights --------------------------------------------------------------------------------------

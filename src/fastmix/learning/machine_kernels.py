@@ -1,6 +1,6 @@
 """Compiled steps of restricted Boltzmann machines on the CPU: conditional means, draws, gradient and step in one call.
 
-Products with bits are those of :mod:`fastmix.chains.layer_kernels`: rows and chains are the lanes, 64 at a time; for
+Products with bits are those of :mod:`fastmix.chains.layer_kernels`: rows and chains are the lanes; for
 the gradient the visible variables are. Everything is in single precision.
 """
 

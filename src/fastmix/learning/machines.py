@@ -142,7 +142,7 @@ class Machine:
     Attributes
     ----------
     W, beta, gamma : float32 arrays (visible, columns), (visible,), (columns,)
-        There are columns for whole groups of eight, one more than hidden variables at least.
+        There are columns for whole groups of 16, one more than hidden variables at least.
     means, squares, sums : lists of such arrays
         Running means of the gradient and of its squares, and the sum over the ``collected`` steps of this pass.
     at_once : int
@@ -155,12 +155,12 @@ class Machine:
         self, data: Dataset, coordinates: Coordinates, v: FloatArray, hidden: int, ridge: float, num_chains: int,
         seed: int,
     ) -> None:  # fmt: skip
-        from fastmix.chains.layer_kernels import LANES
+        from fastmix.chains.layer_kernels import LANES, ROWS
 
         self.coordinates, self.ridge, self.num_chains, self.seed = coordinates, ridge, num_chains, seed
         structure = coordinates.structure
         self.hidden, self.visible = hidden, structure.num_variables - hidden
-        rows, columns = len(data.states), 8 * (hidden // 8 + 1)
+        rows, columns = len(data.states), ROWS * (hidden // ROWS + 1)
         self.batch = min(rows, num_chains)
         self.at_once = max(1, int(self.most_products / (5.0 * num_chains * self.visible * (hidden + 1))))
         check_memory(
