@@ -254,7 +254,7 @@ class CudaChains(DeviceChains):
         if self.kernel == "packed":
             return packed_kernels.packed_update(self._launch.wide, self._launch.block_x, mode, per_chain, grid)
         if self.kernel == "packed-field":
-            return field_kernels.packed_field_update(mode, per_chain, grid)
+            return field_kernels.packed_field_update(self._launch.block_x < 16, mode, per_chain, grid)
         if self.kernel == "field":
             return field_kernels.field_update(self._degree, mode, grid)
         if self.kernel == "logit":

@@ -72,7 +72,7 @@ def _decide(log_odds, u, margin):
 
 
 @cache
-def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
+def packed_field_update(few: bool, mode: int, per_chain: bool, grid: bool) -> Any:
     """The update of binary variables with any number of neighbors, in packed chains, 32 of them by a thread.
 
     Neighbors are taken four at a time: their 16 patterns have tables of partial log-odds, which the block holds in
@@ -82,7 +82,8 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
     first group of a site with its offset; ``margins`` float32 (n,); ``indptr``, ``rows`` (the neighbors again),
     ``weights`` and ``offsets``, the same in double precision for the doubtful; the most groups of a site. Of several
     sets, ``partial``, ``margins``, ``weights`` and ``offsets`` follow one another; words of a block have the same set.
-    Where a color is a single site and a block has 32 threads for one word, each of them has a chain: complete graphs.
+    Blocks of a ``few`` words fetch tables together; others have threads enough along x, and fewer registers then. Where
+    a color is a single site and a block has 32 threads for one word, each of them has a chain: complete graphs.
     """
 
     @cuda.jit(device=True)
@@ -127,6 +128,16 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
         return ones
 
     @cuda.jit(device=True)
+    def fetch_own(held, partial, group, count, own):
+        """The threads of a site fetch its tables."""
+        cuda.syncthreads()
+        k = uint32(cuda.threadIdx.x)
+        while k < uint32(count * uint32(16)):
+            held[uint32(own + k)] = partial[group * uint64(16) + uint64(k)]
+            k = uint32(k + uint32(cuda.blockDim.x))
+        cuda.syncthreads()
+
+    @cuda.jit(device=True)
     def fetch(held, partial, chunks, groups, first, count, depth, done, most):
         """All threads of the block fetch the tables of some sites, from group ``done`` of each on."""
         cuda.syncthreads()
@@ -159,7 +170,7 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
         own = uint32(cuda.threadIdx.y * depth * uint32(16))
         field, result = cuda.local.array(32, float32), cuda.local.array(3, uint32)
         shared_word = cuda.shared.array(1, uint32)
-        lanes = mode == 0 and cuda.blockDim.x == 1 and cuda.blockDim.y == 32 and cuda.gridDim.y == 1
+        lanes = few and mode == 0 and cuda.blockDim.x == 1 and cuda.blockDim.y == 32 and cuda.gridDim.y == 1
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
             for color in range(first_color, last_color):
@@ -205,11 +216,14 @@ def packed_field_update(mode: int, per_chain: bool, grid: bool) -> Any:
                     for i in range(32):
                         field[i] = float32(0.0)
                     done = uint32(0)
-                    first = uint32(site - cuda.threadIdx.y)
-                    lively = uint32(min(uint32(end - first), uint32(cuda.blockDim.y))) if first < end else uint32(0)
                     while done < most:
                         count = uint32(min(stop - chunk, depth))
-                        fetch(held, partial, chunks, groups, first, lively, depth, done, most)
+                        if few:
+                            first = uint32(site - cuda.threadIdx.y)
+                            lively = uint32(min(end - first, cuda.blockDim.y)) if first < end else uint32(0)
+                            fetch(held, partial, chunks, groups, first, lively, depth, done, most)
+                        else:
+                            fetch_own(held, partial, groups + uint64(chunk), count, own)
                         at, near = own, uint64(chunk) * uint64(4)
                         for _ in range(count):
                             a = x[uint32(around[near] + word)]
