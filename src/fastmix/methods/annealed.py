@@ -34,6 +34,7 @@ __all__ = ["Annealed", "AnnealedResult", "anneal"]
 _MOST_STEPS = 10_000  # whatever the energies are: chains that all begin alike would ask for steps of no length
 _INFORMATIVE = 1.0  # standard deviation of the logarithm of the weights up to which resampling keeps several chains
 _ANNEALING_SHARE, _COLLECTING_SHARE = 0.7, 0.9  # of a time limit, at the end of each
+_LAST_SWEEPS = 12  # as many seconds as these take are left for the averages, which go through all states and sums, too
 _LARGEST_STEP = 0.1  # of the couplings at once, where their energy hardly varies
 _MOST_KEPT = 1 << 20  # states of all chains up to which sums are taken often, so that an interrupt leaves some
 _MOST_FLIPS = 1e7  # states times edges up to which modes are looked at with every variable changed
@@ -246,7 +247,7 @@ class _Populations:
         self.model, self.shape, self.clock = model, (num_populations, num_chains), clock
         first, second = np.random.SeedSequence(seed).spawn(2)
         self.rng = np.random.default_rng(first)
-        self.scale, self.steps, self.sweeps = 0.0, 0, 0
+        self.scale, self.steps, self.sweeps = 0.0 if model.num_edges else 1.0, 0, 0
         own_seed = int(second.generate_state(1, np.uint64)[0])
         chains = num_populations * num_chains
         self.updates = chains * model.num_variables  # of a sweep of all chains
@@ -269,6 +270,10 @@ class _Populations:
         begin = self.clock.used()
         sweep()
         self.paces.append((self.clock.used() - begin) / num_sweeps)
+
+    def pace(self) -> float:
+        """Seconds per sweep: the lower median, as a moment in which the machine stood still changes no answer."""
+        return sorted(self.paces)[(len(self.paces) - 1) // 2]
 
     def log_z(self) -> tuple[float, float]:
         """That of the model, and its standard error from the differences between the populations."""
@@ -299,9 +304,8 @@ class _Populations:
         move = min(_LARGEST_STEP, 1.0 - self.scale, max(step / spread, 1.0 / _MOST_STEPS) if spread > 0 else math.inf)
         limit, steps, late = self.clock.limit, (1.0 - self.scale) / move, False
         if limit is not None:
-            # The lower median: a moment in which the machine stood still is no reason for another answer.
-            pace = sorted(self.paces)[(len(self.paces) - 1) // 2]
-            affordable = (_ANNEALING_SHARE * limit - self.clock.used()) / max(pace, 1e-9)
+            end = min(_ANNEALING_SHARE * limit, limit - _LAST_SWEEPS * self.pace())
+            affordable = max(0.0, end - self.clock.used()) / max(self.pace(), 1e-9)
             late = affordable < steps * num_sweeps
             if late:
                 num_sweeps = max(1, int(affordable / steps))
@@ -326,7 +330,7 @@ class _Populations:
                 swept, self.sweeps = swept + count, self.sweeps + count
                 speed = self.sweeps * self.updates / self.clock.used()
                 self.clock.report(self.sweeps, total, "sweeps", per_second=speed)
-                late = self.clock.past(_COLLECTING_SHARE)
+                late = self.clock.past(_COLLECTING_SHARE) or self.clock.left() < _LAST_SWEEPS * self.pace()
                 if keeps or late or swept == num_sweeps:
                     latest = self.engine.take_sums()
                     sums, done = latest + sums if done else latest, swept

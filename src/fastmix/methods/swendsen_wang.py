@@ -28,6 +28,7 @@ __all__ = ["ClusterChains", "check_swendsen_wang", "is_swendsen_wang"]
 _ROUNDING = 1e-12
 _CHUNK_ENTRIES = 1 << 20  # table entries looked at at once: 8 MiB a temporary
 _BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one is not waited for
+_FEW_EDGES = 1 << 14
 _SMALL_WORK = 100_000  # updates below which starting threads costs more than it saves
 
 
@@ -137,7 +138,7 @@ class ClusterChains(HostChains):
             return
         if collect:
             if self._sums is None:
-                self._sums = np.zeros((self.num_chains, len(self._log_unary)))
+                self._sums = np.zeros((self.num_chains, len(self.model.log_unary)))
             self._num_collected += count
         self._run(count, collect=collect)
 
@@ -151,10 +152,7 @@ class ClusterChains(HostChains):
         if sums is None:
             return np.zeros((len(self.model.log_unary), self.num_chains))
         if self._binary:
-            pairs = np.empty((*sums.shape, 2))
-            pairs[..., 0] = sums
-            np.subtract(count, sums, out=pairs[..., 1])
-            sums = pairs.reshape(self.num_chains, -1)
+            np.subtract(count, sums[:, ::2], out=sums[:, 1::2])
         return (sums[:, _flipped_entries(self.model, self._flips)] if self._flips.any() else sums).T
 
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
@@ -169,7 +167,7 @@ class ClusterChains(HostChains):
             self._sums = None
             return
         if self._sums is None:
-            self._sums = np.zeros((self.num_chains, len(self._log_unary)))
+            self._sums = np.zeros((self.num_chains, len(self.model.log_unary)))
         self._sums[first:last] = sums
 
     def get_random_state(self) -> NDArray[np.uint64]:
@@ -310,18 +308,24 @@ def _split_chunk(
 
 def _flips(model: MarkovRandomField, couplings: FloatArray) -> BoolArray:
     """Binary variables to exchange the states of, so that no coupling is negative."""
-    coupled = couplings != 0.0
-    sides = two_sides(model.num_variables, model.edges[coupled], couplings[coupled] < 0.0)
-    broken = (sides[model.edges[:, 0]] > 1) & (couplings < 0.0)
-    if broken.any():
-        edge = int(broken.argmax())
+    coupled = np.flatnonzero(couplings)
+    # Where it cannot be done, a few edges show that as a rule.
+    for some in (coupled[:_FEW_EDGES], coupled) if len(coupled) > _FEW_EDGES else (coupled,):
+        edges, negative = model.edges[some], couplings[some] < 0.0
+        sides = two_sides(int(edges.max(initial=-1)) + 1, edges, negative)
+        broken = some[(sides[edges[:, 0]] > 1) & negative]
+        if not len(broken):
+            continue
+        edge = int(broken[0])
         raise _unfit(
             model,
             edge,
             f"has the negative coupling {couplings[edge]:.6g}, which no exchange of states removes: a cycle connected "
             "to it has an odd number of negative couplings",
         )
-    return np.asarray(sides == 1)
+    flips = np.zeros(model.num_variables, dtype=bool)
+    flips[: len(sides)] = sides == 1
+    return flips
 
 
 def _flipped_entries(model: MarkovRandomField, flips: BoolArray) -> IntArray:

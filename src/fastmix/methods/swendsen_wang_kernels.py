@@ -92,7 +92,7 @@ def _assign_binary(fields, x, parent, work, random, sums, collect):  # type: ign
         else:
             x[i] = x[root]
         if collect:
-            sums[i] += work[root]
+            sums[2 * i] += work[root]
     random[0], random[1], random[2], random[3] = s0, s1, s2, s3
 
 
@@ -153,7 +153,8 @@ def run_binary(  # type: ignore[no-untyped-def]
 
     ``heads`` and ``tails`` (m,) are the ends of the edges, ``thresholds`` (m,) the probabilities of a bond between
     equal ends, ``fields`` (n,) log-potentials of state 0 less those of state 1, which may be infinite. With ``collect``
-    the probabilities of state 0 given the bonds are added to ``sums`` (num_chains, n), else a row of any length.
+    the probabilities of state 0 given the bonds are added to every other entry of ``sums`` (num_chains, 2 n), else a
+    row of any length.
     """
     n = len(fields)
     parent, work, bonds = np.empty(n, np.uint32), np.empty(n), np.empty(_BLOCK, np.uint64)
