@@ -362,7 +362,7 @@ class _ResidualMessages(_TableMessages):
         self.kernel = "residual"
         count = 2 * model.num_edges
         self._begun = 0  # updates of an iteration that is not complete
-        heap, place, keys = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count)
+        heap, place, keys = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32), np.empty(count)
         self._state = (*self._state[:15], heap, place, keys)  # without the factors, of which there are none
         if count:
             self._kernels.start_residual(*self._state)

@@ -158,13 +158,15 @@ def _find_supports(members, values, counts, offsets, allowed, keys, states, digi
 
 @inner
 def _sink(heap, place, keys, at):  # type: ignore[no-untyped-def]
+    """Four children each: half the levels of two, and those of an item lie side by side."""
     item = heap[at]
     key = keys[item]
-    while 2 * at + 1 < len(heap):
-        child = 2 * at + 1
-        if child + 1 < len(heap) and keys[heap[child + 1]] > keys[heap[child]]:
-            child += 1
-        if keys[heap[child]] <= key:
+    while 4 * at + 1 < len(heap):
+        child, largest = 4 * at + 1, keys[heap[4 * at + 1]]
+        for k in range(4 * at + 2, min(4 * at + 5, len(heap))):
+            if keys[heap[k]] > largest:
+                child, largest = k, keys[heap[k]]
+        if largest <= key:
             break
         heap[at] = heap[child]
         place[heap[at]] = at
@@ -178,7 +180,7 @@ def order_heap(heap, place, keys):  # type: ignore[no-untyped-def]
     """Bring items in any order into that of a heap; ``place`` is written."""
     for at in range(len(heap)):
         place[heap[at]] = at
-    for at in range(len(heap) // 2 - 1, -1, -1):
+    for at in range((len(heap) + 2) // 4 - 1, -1, -1):
         _sink(heap, place, keys, at)
 
 
@@ -186,9 +188,9 @@ def order_heap(heap, place, keys):  # type: ignore[no-untyped-def]
 def settle(heap, place, keys, item):  # type: ignore[no-untyped-def]
     """Move one item whose key has changed to where it belongs; all others must be in order."""
     at, key = place[item], keys[item]
-    while at > 0 and keys[heap[(at - 1) // 2]] < key:
-        heap[at] = heap[(at - 1) // 2]
+    while at > 0 and keys[heap[(at - 1) // 4]] < key:
+        heap[at] = heap[(at - 1) // 4]
         place[heap[at]] = at
-        at = (at - 1) // 2
+        at = (at - 1) // 4
     heap[at] = item
     _sink(heap, place, keys, at)
