@@ -265,7 +265,8 @@ def random_sweeps(  # type: ignore[no-untyped-def]
             i = order[blocks[q] + j]
             place[i], firsts[i] = blocks[q] + j, unary_at[q] + j * states[i]
             for entry in range(states[i]):
-                by_site[:, firsts[i] + entry] = unary[:, unary_at[q] + entry * width + j]
+                for k in range(len(unary)):
+                    by_site[k, firsts[i] + entry] = unary[k, unary_at[q] + entry * width + j]
     for _ in range(num_sweeps):
         for c in range(x.shape[0]):
             _random_sweep(

@@ -131,10 +131,11 @@ def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-unt
         if total > limit:
             return np.inf
         _remove(adjacency, v, around, degree)
-        touched[:] = adjacency[v]
-        if by_fill:
-            for k in range(degree):
-                touched |= adjacency[around[k]]
+        for w in range(words):  # whole rows would bring 3 s of compiling with them
+            touched[w] = adjacency[v, w]
+            if by_fill:
+                for k in range(degree):
+                    touched[w] |= adjacency[around[k], w]
         count = _members(touched, around)
         for k in range(count):
             u = around[k]

@@ -295,7 +295,8 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
     chunk = _CHUNK if kind == _PLAIN and om == 0 and on != 0 else n
     sums = np.zeros(n if kind == _PLACED else 0)
     digits = np.zeros(len(groups), np.int64)
-    ia, ib, io = 0, 0, 0
+    none, one = np.int64(0), np.int64(1)  # a plain 0 is a type of its own, for which functions are compiled once more
+    ia, ib, io = none, none, none
     rest = start
     for d in range(depth - 1, -1, -1):
         k = outer[d]
@@ -311,7 +312,7 @@ def contract(a, b, o, groups, ca, cb, co, mode, top, start, stop):  # type: igno
             _scale_tile(b, ib, offsets[2], o, io, offsets[0])
         elif kind == _PLACED:
             sums[:] = 0.0
-            _plane(a, ia, b, ib, sums, 0, m, am, bm, 0, n, an, bn, 1)
+            _plane(a, ia, b, ib, sums, none, m, am, bm, none, n, an, bn, one)
             for i in range(n):
                 o[io + i * on] += sums[i]
         elif mode == SUM:

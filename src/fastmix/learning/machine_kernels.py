@@ -70,7 +70,8 @@ def _turn_bits(words, turned, across):  # type: ignore[no-untyped-def]
     count, blocks = len(words), len(across)
     for lane in range(words.shape[1]):
         first = lane // 32 * count
-        turned[lane % 32, first : first + count] = words[:, lane]
+        for k in range(count):
+            turned[lane % 32, first + k] = words[k, lane]
     for level in range(5):
         width = 16 >> level
         for first in range(0, 32, 2 * width):
@@ -78,7 +79,8 @@ def _turn_bits(words, turned, across):  # type: ignore[no-untyped-def]
                 _swap_bits(turned[lane], turned[lane + width], uint32(width), _MASKS[level])
     for k in range(32):
         for block in range(blocks):
-            across[block, k : 32 * count : 32] = turned[k, block * count : (block + 1) * count]
+            for j in range(count):
+                across[block, 32 * j + k] = turned[k, block * count + j]
 
 
 @inner
@@ -169,6 +171,7 @@ def machine_steps(  # type: ignore[no-untyped-def]
     first_chain = num_lanes - num_chain_lanes
     s0, s1, s2, s3 = streams[0], streams[1], streams[2], streams[3]
     flat = W.reshape(-1)
+    none, one = np.int64(0), np.int64(1)  # a plain 0 is a type of its own, for which functions are compiled once more
     fields, across = np.zeros((columns, num_lanes), np.float32), np.zeros((num_lanes // 32, padded), np.uint32)
     turned = np.empty((32, len(across) * len(words)), np.uint32)
     odds, u = np.empty(num_lanes, np.float32), np.empty(num_chain_lanes, np.uint32)
@@ -183,14 +186,15 @@ def machine_steps(  # type: ignore[no-untyped-def]
         shares[:] = float32(0.0)
         shares[first_chain : first_chain + num_chains] = float32(-1.0 / num_chains)
         for r in range(len(chosen)):
-            words[:, r] = data[chosen[r]]
+            for k in range(len(words)):
+                words[k, r] = data[chosen[r], k]
             shares[r] = float32(row_weights[chosen[r]] / len(chosen))
         _turn_bits(words, turned, across)
 
         # Means of the hidden bits, times the weights; those of chains are drawn. One more row adds the visible bits up.
         for j in range(num_hidden):
             fields[j] = c[j]
-        add_products(words, visible, flat, 0, padded, 1, fields[: (num_hidden + ROWS - 1) // ROWS * ROWS])
+        add_products(words, visible, flat, none, padded, one, fields[: (num_hidden + ROWS - 1) // ROWS * ROWS])
         h[:] = uint32(0)
         for j in range(num_hidden):
             _odds(fields[j], odds)
@@ -204,7 +208,7 @@ def machine_steps(  # type: ignore[no-untyped-def]
             count, chain_words = min(32, visible - 32 * k), words[k, first_chain:]
             for i in range(count):
                 some[i] = b[32 * k + i]
-            add_products(h, num_hidden, flat, 32 * k, 1, padded, some)
+            add_products(h, num_hidden, flat, 32 * k, one, padded, some)
             chain_words[:] = uint32(0)
             for i in range(count):
                 _odds(some[i], odds[:num_chain_lanes])
@@ -218,9 +222,10 @@ def machine_steps(  # type: ignore[no-untyped-def]
         row_sums[:] = float32(0.0)
         for first in range(num_hidden // ROWS * ROWS, -1, -ROWS):  # the last has the sums of the visible bits
             products[:] = float32(0.0)
-            add_products(across, num_lanes, fields.reshape(-1), first * num_lanes, num_lanes, 1, products)
+            add_products(across, num_lanes, fields.reshape(-1), first * num_lanes, num_lanes, one, products)
             if first + ROWS > num_hidden:
-                of_visible[:] = products[num_hidden - first, :visible]
+                for i in range(visible):
+                    of_visible[i] = products[num_hidden - first, i]
             for j in range(first, min(first + ROWS, num_hidden)):
                 w = W[j, :visible]
                 _centre(g, products[j - first, :visible], mu, of_visible, of_hidden[j], centre[j])
@@ -232,6 +237,7 @@ def machine_steps(  # type: ignore[no-untyped-def]
                 column_sums[j], c[j] = _sum(w), -_dot(w, mu)
                 _add(row_sums, w)
         _step(beta, of_visible - ridge * beta, means[0], squares[0], sums[0], scales_b, constants[step])
-        b[:] = beta - _HALF * row_sums
+        for i in range(visible):
+            b[i] = beta[i] - _HALF * row_sums[i]
         _step(gamma, of_hidden - centre, means[1], squares[1], sums[1], twos, constants[step])
         c += gamma

@@ -175,11 +175,12 @@ def table_path(psi, position, sign, t_stop, knot_t, knot_weight, table):  # type
     signs, weights = np.zeros(rank + 1), np.zeros(rank + 1)
     direction, previous = np.zeros(rank + 1), np.zeros(rank + 1)
     move = np.zeros(rank)
-    table[:] = psi
+    for k in range(rank):
+        table[k] = psi[k]
     _correlate(table, position, sign, correlation)
     t = np.abs(correlation).max()
     knot_t[0], knot_weight[0] = t, 0.0
-    num_knots, count = 1, 0
+    num_knots, count = 1, np.int64(0)  # a plain 0 is a type of its own, for which functions are compiled once more
     floor = max(1e-12 * t, 1e-14 * np.abs(psi).max())  # contrasts below are rounding errors
     if t <= t_stop or t <= floor:
         return num_knots
