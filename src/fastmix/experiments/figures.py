@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from fastmix.experiments.plan import Experiment, Row, Settings
 __all__ = [
     "GRID", "INK", "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "draw_photographs", "draw_samples",
     "draw_strengths", "draw_timing", "errors_of", "extra_sweeps", "format_count", "gibbs_with_extra_effort",
-    "mean_and_error", "median_seconds", "samples_panel", "select", "strength_panel", "values_of",
+    "mean_and_error", "median_seconds", "num_sweeps", "samples_panel", "select", "strength_panel", "values_of",
 ]  # fmt: skip
 
 Point = tuple[float, float, float]  # x, mean, standard error
@@ -38,7 +38,7 @@ class Style:
     label: str
     light: str
     dark: str
-    marker: str = ""
+    marker: str
     dash: tuple[float, ...] = ()
     hollow: bool = False
 
@@ -134,39 +134,33 @@ def select(rows: Iterable[Row], /, method: str | None = None, **parameters: Any)
     ]
 
 
-def values_of(rows: Iterable[Row], read: Callable[[Row], float | None]) -> FloatArray:
-    """A number of every row that has it."""
-    return np.array([value for row in rows if (value := read(row)) is not None], dtype=np.float64)
+def values_of(rows: Iterable[Row], field: str, name: str) -> FloatArray:
+    """The number of this name in a field, such as the seconds, of every row that has it."""
+    return np.array([row[field][name] for row in rows if row[field].get(name) is not None], dtype=np.float64)
 
 
 def mean_and_error(values: FloatArray) -> tuple[float, float]:
     """Mean and its standard error, ``std / sqrt(count)``, the error bars of the paper; no error for one value."""
-    if len(values) == 0:
-        return math.nan, math.nan
-    if len(values) == 1:
-        return float(values[0]), 0.0
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
+    error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+    return float(values.mean()), error
 
 
 def errors_of(rows: Iterable[Row]) -> FloatArray:
     """The error of every row."""
-    return values_of(rows, lambda row: row["error"])
+    return np.array([row["error"] for row in rows], dtype=np.float64)
 
 
 def median_seconds(rows: Iterable[Row], stage: str = "project") -> float | None:
     """Processor seconds that a stage takes, the median over rows: the first trial of a process loads compiled code."""
-    values = values_of(rows, lambda row: row["seconds"].get(stage))
+    values = values_of(rows, "seconds", stage)
     return float(np.median(values)) if len(values) else None
 
 
 def extra_sweeps(rows: Sequence[Row], method: str = "reversed-kl") -> float | None:
     """Gibbs sweeps that take as long as the projection, from medians of processor seconds."""
-    projection = median_seconds(select(rows, method))
-    rates = values_of(
-        select(rows, "gibbs-long"),
-        lambda row: row["facts"]["num_sweeps"] / taken if (taken := row["seconds"].get("sample")) else None,
-    )
-    return None if projection is None or not len(rates) else float(projection * np.median(rates))
+    projection, long_runs = median_seconds(select(rows, method)), select(rows, "gibbs-long")
+    rates = [row["facts"]["num_sweeps"] / taken for row in long_runs if (taken := row["seconds"].get("sample"))]
+    return float(projection * np.median(rates)) if projection is not None and rates else None
 
 
 def gibbs_with_extra_effort(rows: Sequence[Row], sweeps: Sequence[float]) -> FloatArray:
@@ -174,17 +168,17 @@ def gibbs_with_extra_effort(rows: Sequence[Row], sweeps: Sequence[float]) -> Flo
 
     Read off the long run at ``sweeps + extra``, between its points in the logarithm of the sweeps; at most its end.
     """
-    chosen, extra = select(rows, "gibbs-long"), extra_sweeps(rows)
-    if not chosen or extra is None:
+    extra = extra_sweeps(rows)
+    if extra is None:
         return np.zeros((0, len(sweeps)))
     at = np.log(np.asarray(sweeps, dtype=np.float64) + extra)
-    traces = [np.array(row["trace"], dtype=np.float64) for row in chosen]
+    traces = [np.array(row["trace"], dtype=np.float64) for row in select(rows, "gibbs-long")]
     return np.array([np.interp(at, np.log(trace[:, 0]), trace[:, 1]) for trace in traces])
 
 
-def _budget(rows: Sequence[Row]) -> float:
-    """Sweeps after projection."""
-    return float(max((row["facts"]["num_sweeps"] for row in select(rows, "reversed-kl")), default=30_000))
+def num_sweeps(rows: Iterable[Row]) -> int:
+    """Sweeps of a chain, 0 where none was run."""
+    return max((row["facts"]["num_sweeps"] for row in rows), default=0)
 
 
 def _strengths(rows: Iterable[Row]) -> list[float]:
@@ -204,10 +198,8 @@ def strength_panel(title: str, rows: Sequence[Row], methods: Sequence[str]) -> P
     """Error against interaction strength."""
     by_strength = {x: select(rows, strength=x) for x in _strengths(rows)}
     errors = {m: {x: errors_of(select(here, m)) for x, here in by_strength.items()} for m in methods}
-    if "gibbs-long" in methods and "reversed-kl" in methods:
-        errors["gibbs-extra"] = {
-            x: gibbs_with_extra_effort(here, [_budget(here)])[:, 0] for x, here in by_strength.items()
-        }
+    ends = {x: [num_sweeps(select(here, "reversed-kl"))] for x, here in by_strength.items()}
+    errors["gibbs-extra"] = {x: gibbs_with_extra_effort(here, ends[x])[:, 0] for x, here in by_strength.items()}
     return _panel(title, "interaction strength", errors, log=False)
 
 
@@ -219,7 +211,8 @@ def samples_panel(title: str, rows: Sequence[Row], methods: Sequence[str], x_lab
         traces = [row["trace"] or [(1.0, row["error"]), (last, row["error"])] for row in select(rows, method)]
         points = zip(*traces, strict=True)
         errors[method] = {here[0][0]: np.array([error for _, error in here]) for here in points}
-    sweeps = [x for x in errors.get("gibbs-long", ()) if x <= _budget(rows)]
+    end = num_sweeps(select(rows, "reversed-kl"))
+    sweeps = [x for x in errors.get("gibbs-long", ()) if x <= end]
     errors["gibbs-extra"] = dict(zip(sweeps, gibbs_with_extra_effort(rows, sweeps).T, strict=True))
     return _panel(title, x_label, errors, log=True)
 
@@ -331,7 +324,7 @@ def draw_photographs(experiment: Experiment, settings: Settings, rows: Sequence[
                 [STYLES[name].label, format_error(*mean_and_error(errors_of(chosen))), sweeps, seconds, cost, paper]
             )
     columns = ["Method", "Error at the end", "Sweeps", "Projection", "in Gibbs sweeps", "in the paper"]
-    doubt = values_of(rows, lambda row: row["facts"].get("truth_error"))
+    doubt = values_of(rows, "facts", "truth_error")
     sure = f" The truth is sure to {doubt.mean():.3f} on average." if len(doubt) else ""
     caption = f"Mean error of the marginals ± standard error over photographs; cost of the projection.{sure}"
     return [*found, Table("Errors and costs", caption, columns, lines)]

@@ -82,8 +82,7 @@ def run_method(model: MarkovRandomField, call: MethodCall, *, seed: int) -> Answ
     everything so often, for the seconds; the answer is the same every time.
     """
     options = dict(call.options)
-    repeats = options.pop("repeats", 1)
-    answers = [_run_once(model, call.name, options, seed) for _ in range(repeats)]
+    answers = [_run_once(model, call.name, options, seed) for _ in range(options.pop("repeats", 1))]
     best = {stage: min(answer.seconds[stage] for answer in answers) for stage in answers[0].seconds}
     return replace(answers[0], seconds=best)
 
@@ -94,9 +93,8 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
         with _timed(seconds, "project"):
             result = _project(model, options, seed)
         facts |= {fact: getattr(result, fact) for fact in ("status", "norm_before", "norm_after", "squared_distance")}
-        facts["iterations"] = int(result.stats.get("iterations", 0))
-        if "inner_iterations" in result.stats:
-            facts["inner_iterations"] = int(result.stats["inner_iterations"])
+        counts = {"iterations": 0, **result.stats}
+        facts |= {fact: int(counts[fact]) for fact in ("iterations", "inner_iterations") if fact in counts}
         model, seed = result.model, seed ^ 1
     if "num_sweeps" in options:
         # One chain from a random start, every sweep counted from the first on, as in the paper's figures.
