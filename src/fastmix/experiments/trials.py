@@ -13,6 +13,7 @@ import numpy as np
 
 from fastmix import __version__, instances
 from fastmix._arrays import FloatArray
+from fastmix._checks import check_choice
 from fastmix.errors import NotConvergedError
 from fastmix.exact import infer_exact
 from fastmix.experiments.photographs import encode_map, photograph_instance
@@ -104,14 +105,11 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
             run = sample(model, num_chains=1, burn_in=0, history_at=points, seed=seed, num_threads=1, **own)
         facts = {"status": "ok", "num_sweeps": options["num_sweeps"], **facts}
         return Answer(run.node_marginals, run.history, facts, seconds)
-    if name not in ("mean-field", "loopy-bp"):
-        raise ValueError(f"method {name!r} has neither a divergence nor a number of sweeps among its options")
+    check_choice("a method without sweeps", name, ["mean-field", "loopy-bp"])
     with _timed(seconds, "infer"):
-        found = mean_field(model, seed=seed, **options) if name == "mean-field" else loopy_bp(model, **options)
-    facts = {"status": found.status}
-    if name == "loopy-bp":
-        facts["iterations"] = int(found.stats["iterations"])
-    return Answer(found.node_marginals, [], facts, seconds)
+        found = mean_field(model, seed=seed) if name == "mean-field" else loopy_bp(model)
+    counts = {"iterations": int(found.stats["iterations"])} if name == "loopy-bp" else {}
+    return Answer(found.node_marginals, [], {"status": found.status, **counts}, seconds)
 
 
 def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> ProjectionResult:
@@ -129,8 +127,6 @@ def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) ->
             progress=None,
         )
     except NotConvergedError as error:
-        if error.result is None:
-            raise
         return error.result  # within the bound, and its status says that it may be improved on
 
 
