@@ -16,8 +16,8 @@ from fastmix.experiments.plan import Experiment, Row, Settings
 
 __all__ = [
     "GRID", "INK", "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "draw_photographs", "draw_samples",
-    "draw_strengths", "draw_timing", "errors_of", "extra_sweeps", "format_count", "gibbs_with_extra_effort",
-    "mean_and_error", "median_seconds", "num_sweeps", "samples_panel", "select", "strength_panel", "values_of",
+    "draw_strengths", "draw_timing", "extra_sweeps", "format_count", "gibbs_with_extra_effort", "mean_and_error",
+    "median_seconds", "samples_panel", "select", "strength_panel", "values_of",
 ]  # fmt: skip
 
 Point = tuple[float, float, float]  # x, mean, standard error
@@ -134,20 +134,16 @@ def select(rows: Iterable[Row], /, method: str | None = None, **parameters: Any)
     ]
 
 
-def values_of(rows: Iterable[Row], field: str, name: str) -> FloatArray:
-    """The number of this name in a field, such as the seconds, of every row that has it."""
-    return np.array([row[field][name] for row in rows if row[field].get(name) is not None], dtype=np.float64)
+def values_of(rows: Iterable[Row], field: str, name: str | None = None) -> FloatArray:
+    """A number of every row that has it: a field, or the one of this name in a field, such as the seconds."""
+    values = (row[field] if name is None else row[field].get(name) for row in rows)
+    return np.array([value for value in values if value is not None], dtype=np.float64)
 
 
 def mean_and_error(values: FloatArray) -> tuple[float, float]:
     """Mean and its standard error, ``std / sqrt(count)``, the error bars of the paper; no error for one value."""
     error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
     return float(values.mean()), error
-
-
-def errors_of(rows: Iterable[Row]) -> FloatArray:
-    """The error of every row."""
-    return np.array([row["error"] for row in rows], dtype=np.float64)
 
 
 def median_seconds(rows: Iterable[Row], stage: str = "project") -> float | None:
@@ -176,9 +172,9 @@ def gibbs_with_extra_effort(rows: Sequence[Row], sweeps: Sequence[float]) -> Flo
     return np.array([np.interp(at, np.log(trace[:, 0]), trace[:, 1]) for trace in traces])
 
 
-def num_sweeps(rows: Iterable[Row]) -> int:
-    """Sweeps of a chain, 0 where none was run."""
-    return max((row["facts"]["num_sweeps"] for row in rows), default=0)
+def _budget(rows: Sequence[Row]) -> float:
+    """Sweeps after projection."""
+    return float(values_of(select(rows, "reversed-kl"), "facts", "num_sweeps").max(initial=0.0))
 
 
 def _strengths(rows: Iterable[Row]) -> list[float]:
@@ -197,9 +193,8 @@ def _panel(title: str, x_label: str, errors: Mapping[str, Errors], *, log: bool)
 def strength_panel(title: str, rows: Sequence[Row], methods: Sequence[str]) -> Panel:
     """Error against interaction strength."""
     by_strength = {x: select(rows, strength=x) for x in _strengths(rows)}
-    errors = {m: {x: errors_of(select(here, m)) for x, here in by_strength.items()} for m in methods}
-    ends = {x: [num_sweeps(select(here, "reversed-kl"))] for x, here in by_strength.items()}
-    errors["gibbs-extra"] = {x: gibbs_with_extra_effort(here, ends[x])[:, 0] for x, here in by_strength.items()}
+    errors = {m: {x: values_of(select(here, m), "error") for x, here in by_strength.items()} for m in methods}
+    errors["gibbs-extra"] = {x: gibbs_with_extra_effort(here, [_budget(here)])[:, 0] for x, here in by_strength.items()}
     return _panel(title, "interaction strength", errors, log=False)
 
 
@@ -211,8 +206,7 @@ def samples_panel(title: str, rows: Sequence[Row], methods: Sequence[str], x_lab
         traces = [row["trace"] or [(1.0, row["error"]), (last, row["error"])] for row in select(rows, method)]
         points = zip(*traces, strict=True)
         errors[method] = {here[0][0]: np.array([error for _, error in here]) for here in points}
-    end = num_sweeps(select(rows, "reversed-kl"))
-    sweeps = [x for x in errors.get("gibbs-long", ()) if x <= end]
+    sweeps = [x for x in errors.get("gibbs-long", ()) if x <= _budget(rows)]
     errors["gibbs-extra"] = dict(zip(sweeps, gibbs_with_extra_effort(rows, sweeps).T, strict=True))
     return _panel(title, x_label, errors, log=True)
 
@@ -319,10 +313,9 @@ def draw_photographs(experiment: Experiment, settings: Settings, rows: Sequence[
             (theirs,) = experiment.paper.get(name, (None,))
             counts = (chosen[0]["facts"].get("num_sweeps"), extra_sweeps(rows, name), theirs)
             sweeps, cost, paper = ("–" if count is None else f"{count:,.0f}" for count in counts)
+            error = format_error(*mean_and_error(values_of(chosen, "error")))
             seconds = format_seconds(median_seconds(chosen))
-            lines.append(
-                [STYLES[name].label, format_error(*mean_and_error(errors_of(chosen))), sweeps, seconds, cost, paper]
-            )
+            lines.append([STYLES[name].label, error, sweeps, seconds, cost, paper])
     columns = ["Method", "Error at the end", "Sweeps", "Projection", "in Gibbs sweeps", "in the paper"]
     doubt = values_of(rows, "facts", "truth_error")
     sure = f" The truth is sure to {doubt.mean():.3f} on average." if len(doubt) else ""

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix.experiments.figures import (
-    STYLES,
-    errors_of,
-    format_count,
-    mean_and_error,
-    median_seconds,
-    num_sweeps,
-    select,
-    values_of,
-)
+from fastmix.experiments.figures import STYLES, format_count, mean_and_error, median_seconds, select, values_of
 from fastmix.experiments.plan import Row
 
 __all__ = [
@@ -178,14 +169,16 @@ def photographs_converge(rows: Sequence[Row]) -> list[Finding]:
         early, late = _early_and_late(chosen)
         # Slow: a large error, that goes on falling or does not even do that.
         still = late > _CLOSE or early > (1 + _CONVERGED) * late
-        evidence = f"Error {early:.4f} at 10,000 sweeps and {late:.4f} at {num_sweeps(chosen):,}."
+        sweeps = values_of(chosen, "facts", "num_sweeps").max()
+        evidence = f"Error {early:.4f} at 10,000 sweeps and {late:.4f} at {sweeps:,.0f}."
         plain = Finding(plain.claim, still, evidence, _trials(rows, "gibbs-long"))
     if chosen := select(rows, "swendsen-wang"):
-        mean, error = mean_and_error(errors_of(chosen))
+        mean, error = mean_and_error(values_of(chosen, "error"))
         doubt = float(values_of(chosen, "facts", "truth_error").mean())
+        sweeps = values_of(chosen, "facts", "num_sweeps").max()
         evidence = (
-            f"One chain of {num_sweeps(chosen):,} sweeps is off by {mean:.3f} ± {error:.3f} on average (our truth, "
-            f"from annealed populations, is sure to {doubt:.3f})."
+            f"One chain of {sweeps:,.0f} sweeps is off by {mean:.3f} ± {error:.3f} on average (our truth, from "
+            f"annealed populations, is sure to {doubt:.3f})."
         )
         close = mean <= max(_CLOSE, 2.0 * doubt)
         clusters = Finding(clusters.claim, close, evidence, _trials(rows, "swendsen-wang"))

@@ -147,28 +147,28 @@ def run_case(case: Case) -> list[Row]:
     The instance is built and solved once. A method that raises gives a row with the error in ``failure`` and none in
     ``error``; the others go on.
     """
-    start = time.process_time()
+    seconds: dict[str, float] = {}
     try:
-        model, truth, facts = build(case)
+        with _timed(seconds, "truth"):
+            model, truth, facts = build(case)
     except Exception as error:
         return failed_rows(case, error)
-    truth_seconds = time.process_time() - start
     rows = []
     for call in case.calls:
-        start = time.process_time()
         row = _empty_row(case, call)
-        try:
-            answer = run_method(model, call, seed=row["seed"])
-            row["error"] = mean_error(truth, answer.node_marginals, model.num_variables)
-            row["trace"] = [[sweeps, mean_error(truth, p, model.num_variables)] for sweeps, p in answer.trace]
-            row["facts"] = jsonable({**facts, **answer.facts, "model_hash": model.content_hash})
-            if case.payload:
-                shape = case.parameters["rows"], case.parameters["cols"]
-                row["facts"]["map"] = encode_map(answer.node_marginals[1::2].reshape(shape))
-            row["seconds"] = dict(answer.seconds)
-        except Exception as error:
-            row = _empty_row(case, call, error)
-        row["seconds"] |= {"total": time.process_time() - start, "truth": truth_seconds}
+        with _timed(seconds, "total"):
+            try:
+                answer = run_method(model, call, seed=row["seed"])
+                row["error"] = mean_error(truth, answer.node_marginals, model.num_variables)
+                row["trace"] = [[sweeps, mean_error(truth, p, model.num_variables)] for sweeps, p in answer.trace]
+                row["facts"] = jsonable({**facts, **answer.facts, "model_hash": model.content_hash})
+                if case.payload:
+                    shape = case.parameters["rows"], case.parameters["cols"]
+                    row["facts"]["map"] = encode_map(answer.node_marginals[1::2].reshape(shape))
+                row["seconds"] = answer.seconds
+            except Exception as error:
+                row = _empty_row(case, call, error)
+        row["seconds"] |= seconds
         rows.append(row)
     return rows
 
