@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name in SHOWN:
         if name == "denoise":
             pytest.importorskip("skimage")
-        rows = made_up_rows(name, SETTINGS, inner_iterations=5)
+        rows = made_up_rows(name, SETTINGS, inner_iterations=5, truth_error=0.004)
         for row in rows:
             if name == "denoise":
                 shape = row["parameters"]["rows"], row["parameters"]["cols"]

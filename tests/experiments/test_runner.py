@@ -94,7 +94,8 @@ def test_rows_of_other_settings_are_left_out(reference: Path, tmp_path: Path) ->
     ours, theirs = (Journal(folder, NAME).read() for folder in (tmp_path, reference))
     assert not {row["key"] for row in ours} & {row["key"] for row in theirs}
     one = Settings(trials=1, quick=True, methods=("loopy-bp",), seed=3)
-    rows = completed_rows(reference, EXPERIMENTS[NAME], one)
+    rows, planned = completed_rows(reference, EXPERIMENTS[NAME], one)
+    assert len(rows) == planned
     assert [row["method"] for row in rows] == ["loopy-bp"] * (NUM_ROWS // 4)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ from fastmix.experiments.plan import Experiment, Row, Settings
 
 __all__ = [
     "GRID", "INK", "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "draw_photographs", "draw_samples",
-    "draw_strengths", "draw_timing", "errors_of", "extra_sweeps", "format_count", "gibbs_with_extra_effort",
-    "mean_and_error", "median_seconds", "samples_panel", "select", "strength_panel", "values_of",
+    "draw_strengths", "draw_timing", "extra_sweeps", "format_count", "gibbs_with_extra_effort", "mean_and_error",
+    "median_seconds", "samples_panel", "select", "strength_panel", "values_of",
 ]  # fmt: skip
 
 Point = tuple[float, float, float]  # x, mean, standard error
@@ -38,7 +38,7 @@ class Style:
     label: str
     light: str
     dark: str
-    marker: str = ""
+    marker: str
     dash: tuple[float, ...] = ()
     hollow: bool = False
 
@@ -134,39 +134,29 @@ def select(rows: Iterable[Row], /, method: str | None = None, **parameters: Any)
     ]
 
 
-def values_of(rows: Iterable[Row], read: Callable[[Row], float | None]) -> FloatArray:
-    """A number of every row that has it."""
-    return np.array([value for row in rows if (value := read(row)) is not None], dtype=np.float64)
+def values_of(rows: Iterable[Row], field: str, name: str | None = None) -> FloatArray:
+    """A number of every row that has it: a field, or the one of this name in a field, such as the seconds."""
+    values = (row[field] if name is None else row[field].get(name) for row in rows)
+    return np.array([value for value in values if value is not None], dtype=np.float64)
 
 
 def mean_and_error(values: FloatArray) -> tuple[float, float]:
     """Mean and its standard error, ``std / sqrt(count)``, the error bars of the paper; no error for one value."""
-    if len(values) == 0:
-        return math.nan, math.nan
-    if len(values) == 1:
-        return float(values[0]), 0.0
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
-
-
-def errors_of(rows: Iterable[Row]) -> FloatArray:
-    """The error of every row."""
-    return values_of(rows, lambda row: row["error"])
+    error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+    return float(values.mean()), error
 
 
 def median_seconds(rows: Iterable[Row], stage: str = "project") -> float | None:
     """Processor seconds that a stage takes, the median over rows: the first trial of a process loads compiled code."""
-    values = values_of(rows, lambda row: row["seconds"].get(stage))
+    values = values_of(rows, "seconds", stage)
     return float(np.median(values)) if len(values) else None
 
 
 def extra_sweeps(rows: Sequence[Row], method: str = "reversed-kl") -> float | None:
     """Gibbs sweeps that take as long as the projection, from medians of processor seconds."""
-    projection = median_seconds(select(rows, method))
-    rates = values_of(
-        select(rows, "gibbs-long"),
-        lambda row: row["facts"]["num_sweeps"] / taken if (taken := row["seconds"].get("sample")) else None,
-    )
-    return None if projection is None or not len(rates) else float(projection * np.median(rates))
+    projection, long_runs = median_seconds(select(rows, method)), select(rows, "gibbs-long")
+    rates = [row["facts"]["num_sweeps"] / taken for row in long_runs if (taken := row["seconds"].get("sample"))]
+    return float(projection * np.median(rates)) if projection is not None and rates else None
 
 
 def gibbs_with_extra_effort(rows: Sequence[Row], sweeps: Sequence[float]) -> FloatArray:
@@ -174,17 +164,17 @@ def gibbs_with_extra_effort(rows: Sequence[Row], sweeps: Sequence[float]) -> Flo
 
     Read off the long run at ``sweeps + extra``, between its points in the logarithm of the sweeps; at most its end.
     """
-    chosen, extra = select(rows, "gibbs-long"), extra_sweeps(rows)
-    if not chosen or extra is None:
+    extra = extra_sweeps(rows)
+    if extra is None:
         return np.zeros((0, len(sweeps)))
     at = np.log(np.asarray(sweeps, dtype=np.float64) + extra)
-    traces = [np.array(row["trace"], dtype=np.float64) for row in chosen]
+    traces = [np.array(row["trace"], dtype=np.float64) for row in select(rows, "gibbs-long")]
     return np.array([np.interp(at, np.log(trace[:, 0]), trace[:, 1]) for trace in traces])
 
 
 def _budget(rows: Sequence[Row]) -> float:
     """Sweeps after projection."""
-    return float(max((row["facts"]["num_sweeps"] for row in select(rows, "reversed-kl")), default=30_000))
+    return float(values_of(select(rows, "reversed-kl"), "facts", "num_sweeps").max(initial=0.0))
 
 
 def _strengths(rows: Iterable[Row]) -> list[float]:
@@ -203,11 +193,8 @@ def _panel(title: str, x_label: str, errors: Mapping[str, Errors], *, log: bool)
 def strength_panel(title: str, rows: Sequence[Row], methods: Sequence[str]) -> Panel:
     """Error against interaction strength."""
     by_strength = {x: select(rows, strength=x) for x in _strengths(rows)}
-    errors = {m: {x: errors_of(select(here, m)) for x, here in by_strength.items()} for m in methods}
-    if "gibbs-long" in methods and "reversed-kl" in methods:
-        errors["gibbs-extra"] = {
-            x: gibbs_with_extra_effort(here, [_budget(here)])[:, 0] for x, here in by_strength.items()
-        }
+    errors = {m: {x: values_of(select(here, m), "error") for x, here in by_strength.items()} for m in methods}
+    errors["gibbs-extra"] = {x: gibbs_with_extra_effort(here, [_budget(here)])[:, 0] for x, here in by_strength.items()}
     return _panel(title, "interaction strength", errors, log=False)
 
 
@@ -326,12 +313,11 @@ def draw_photographs(experiment: Experiment, settings: Settings, rows: Sequence[
             (theirs,) = experiment.paper.get(name, (None,))
             counts = (chosen[0]["facts"].get("num_sweeps"), extra_sweeps(rows, name), theirs)
             sweeps, cost, paper = ("–" if count is None else f"{count:,.0f}" for count in counts)
+            error = format_error(*mean_and_error(values_of(chosen, "error")))
             seconds = format_seconds(median_seconds(chosen))
-            lines.append(
-                [STYLES[name].label, format_error(*mean_and_error(errors_of(chosen))), sweeps, seconds, cost, paper]
-            )
+            lines.append([STYLES[name].label, error, sweeps, seconds, cost, paper])
     columns = ["Method", "Error at the end", "Sweeps", "Projection", "in Gibbs sweeps", "in the paper"]
-    doubt = values_of(rows, lambda row: row["facts"].get("truth_error"))
+    doubt = values_of(rows, "facts", "truth_error")
     sure = f" The truth is sure to {doubt.mean():.3f} on average." if len(doubt) else ""
     caption = f"Mean error of the marginals ± standard error over photographs; cost of the projection.{sure}"
     return [*found, Table("Errors and costs", caption, columns, lines)]

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix.experiments.figures import (
-    STYLES,
-    errors_of,
-    format_count,
-    mean_and_error,
-    median_seconds,
-    select,
-    values_of,
-)
+from fastmix.experiments.figures import STYLES, format_count, mean_and_error, median_seconds, select, values_of
 from fastmix.experiments.plan import Row
 
 __all__ = [
@@ -127,11 +119,11 @@ def _compare(rows: Sequence[Row], kind: str, *groups: Sequence[str]) -> tuple[di
 def euclidean_converges_quickly(rows: Sequence[Row]) -> list[Finding]:
     """Caption of the paper's table."""
     claim = "Euclidean projection converges in few (around 5) iterations of L-BFGS-B."
-    counts = values_of(select(rows, "euclidean-dual"), lambda row: row["facts"].get("inner_iterations"))
+    counts = values_of(select(rows, "euclidean-dual"), "facts", "inner_iterations")
     if not len(counts):
         return [Finding(claim)]
     median = float(np.median(counts))
-    fast = values_of(select(rows, "euclidean"), lambda row: row["facts"].get("iterations"))
+    fast = values_of(select(rows, "euclidean"), "facts", "iterations")
     ours = f" Our own solver takes {np.median(fast):.0f} passes over the variables." if len(fast) else ""
     evidence = (
         f"The paper's smoothed dual, once, to its tolerance: {median:.0f} iterations (median; {counts.min():.0f} to "
@@ -168,41 +160,40 @@ def photographs_converge(rows: Sequence[Row]) -> list[Finding]:
     clusters = Finding(
         "On the posterior of a photograph Swendsen-Wang mixes rapidly, so that its samples can stand for the truth."
     )
-    if moves := {name: moved for name in _TRACTABLE if (moved := _early_and_late(rows, name)) is not None}:
+    if moves := {name: _early_and_late(chosen) for name in _TRACTABLE if (chosen := select(rows, name))}:
         settled = all(abs(early - late) <= _CONVERGED * late for early, late in moves.values())
         texts = "; ".join(f"{_short(name)} {early:.4f}, at the end {late:.4f}" for name, (early, late) in moves.items())
         evidence = f"Error at 10,000 sweeps: {texts}."
         projected = Finding(projected.claim, settled, evidence, _trials(rows, *moves))
-    if (moved := _early_and_late(rows, "gibbs-long")) is not None:
-        early, late = moved
-        sweeps = max(point[0] for row in select(rows, "gibbs-long") for point in row["trace"])
+    if chosen := select(rows, "gibbs-long"):
+        early, late = _early_and_late(chosen)
         # Slow: a large error, that goes on falling or does not even do that.
         still = late > _CLOSE or early > (1 + _CONVERGED) * late
-        evidence = f"Error {early:.4f} at 10,000 sweeps and {late:.4f} at {sweeps:,}."
+        sweeps = values_of(chosen, "facts", "num_sweeps").max()
+        evidence = f"Error {early:.4f} at 10,000 sweeps and {late:.4f} at {sweeps:,.0f}."
         plain = Finding(plain.claim, still, evidence, _trials(rows, "gibbs-long"))
     if chosen := select(rows, "swendsen-wang"):
-        mean, error = mean_and_error(errors_of(chosen))
-        doubt = values_of(chosen, lambda row: row["facts"].get("truth_error"))
-        sweeps = max(row["facts"]["num_sweeps"] for row in chosen)
-        sure = f" (our truth, from annealed populations, is sure to {doubt.mean():.3f})" if len(doubt) else ""
-        evidence = f"One chain of {sweeps:,} sweeps is off by {mean:.3f} ± {error:.3f} on average{sure}."
-        limit = max(_CLOSE, 2.0 * float(doubt.mean()) if len(doubt) else 0.0)
-        clusters = Finding(clusters.claim, mean <= limit, evidence, _trials(rows, "swendsen-wang"))
+        mean, error = mean_and_error(values_of(chosen, "error"))
+        doubt = float(values_of(chosen, "facts", "truth_error").mean())
+        sweeps = values_of(chosen, "facts", "num_sweeps").max()
+        evidence = (
+            f"One chain of {sweeps:,.0f} sweeps is off by {mean:.3f} ± {error:.3f} on average (our truth, from "
+            f"annealed populations, is sure to {doubt:.3f})."
+        )
+        close = mean <= max(_CLOSE, 2.0 * doubt)
+        clusters = Finding(clusters.claim, close, evidence, _trials(rows, "swendsen-wang"))
     return [projected, plain, clusters]
 
 
-def _early_and_late(rows: Sequence[Row], method: str) -> tuple[float, float] | None:
+def _early_and_late(rows: Sequence[Row]) -> tuple[float, float]:
     """Mean errors at the last point of the traces up to 10,000 sweeps, and at their end."""
-    traces = [row["trace"] for row in select(rows, method) if row["trace"] and row["trace"][0][0] <= 10_000]
-    if not traces:
-        return None
-    early = [[error for sweeps, error in trace if sweeps <= 10_000][-1] for trace in traces]
-    return float(np.mean(early)), float(np.mean([trace[-1][1] for trace in traces]))
+    early = [[error for sweeps, error in row["trace"] if sweeps <= 10_000][-1] for row in rows]
+    return float(np.mean(early)), float(np.mean([row["trace"][-1][1] for row in rows]))
 
 
 def _trials(rows: Sequence[Row], *methods: str) -> int:
     """Trials that have some of the methods."""
-    return len({(str(row["parameters"].get("image")), row["trial"]) for name in methods for row in select(rows, name)})
+    return len({row["trial"] for name in methods for row in select(rows, name)})
 
 
 def _by_case(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
@@ -211,4 +202,4 @@ def _by_case(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
 
 def _short(method: str) -> str:
     label = STYLES[method].label.removeprefix("Projected, ")
-    return label if label.isupper() or label.startswith(("Gibbs", "Euclid")) else label[0].lower() + label[1:]
+    return label if label.startswith(("Gibbs", "Euclid")) else label[0].lower() + label[1:]

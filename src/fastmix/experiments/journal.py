@@ -105,15 +105,14 @@ def blaming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         raise FormatError(f"{display_name(path)}: not {what} ({type(error).__name__}: {error})") from error
 
 
-def completed_rows(folder: str | os.PathLike[str], experiment: Experiment, settings: Settings) -> list[Row]:
-    """Rows of an experiment that belong to these settings, in the order of its plan."""
-    rows = Journal(folder, experiment.name).read()
+def completed_rows(folder: Path, experiment: Experiment, settings: Settings) -> tuple[list[Row], int]:
+    """Rows of an experiment that belong to these settings, in the order of its plan, and how many there are in it."""
+    known = {row["key"]: row for row in Journal(folder, experiment.name).read()}
     try:
-        cases = experiment.cases(settings)
+        planned = [key for case in experiment.cases(settings) for key in case.row_keys()]
     except (OSError, ImportError, ValueError):  # the photographs are no longer there: show what there is of them
-        return rows
-    known = {row["key"]: row for row in rows}
-    return [known[key] for case in cases for key in case.row_keys() if key in known]
+        planned = list(known)
+    return [known[key] for key in planned if key in known], len(planned)
 
 
 def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[str, str], str] | None:
@@ -123,9 +122,7 @@ def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[
         return None
     with blaming(path, "the settings of an experiment"):
         facts = json.loads(path.read_bytes())
-        values = dict(facts["settings"])
-        values["methods"] = None if values["methods"] is None else tuple(values["methods"])
-        settings = Settings(**values)
+        settings = Settings(**facts["settings"])
         experiment.calls(settings)
         if not isinstance(settings.images, str | None):
             raise TypeError(f"images must be a name, got {settings.images!r}")

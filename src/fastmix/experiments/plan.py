@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ class Settings:
 
     trials: int | None = None
     quick: bool = False
-    methods: tuple[str, ...] | None = None
+    methods: Sequence[str] | None = None
     seed: int = 0
     images: str | None = None
 
@@ -82,7 +82,7 @@ class Case:
         """Identity of each row that the case gives."""
         return [self.row_key(call) for call in self.calls]
 
-    def without(self, keys: Mapping[str, Any]) -> Case:
+    def without(self, keys: Container[str]) -> Case:
         """The case without the methods whose rows are known already."""
         return replace(self, calls=tuple(call for call in self.calls if self.row_key(call) not in keys))
 
@@ -134,7 +134,7 @@ class Experiment:
         known = [call.name for call in self.methods]
         if unknown := [name for name in settings.methods or () if name not in known]:
             raise ValueError(f"methods must be among {', '.join(known)}, got {unknown[0]!r}")
-        if settings.methods == ():
+        if settings.methods is not None and not settings.methods:
             raise ValueError(f"methods must name at least one of {', '.join(known)}, got none")
         return tuple(
             MethodCall(call.name, {**call.options, **(call.quick if settings.quick else {})})

@@ -183,17 +183,12 @@ def format_power(value: float) -> str:
     >>> format_power(0.01), format_power(1000.0), format_power(1e6), format_power(1e-5)
     ('0.01', '1,000', '10⁶', '10⁻⁵')
     """
-    if not value > 0:
-        return ""
     exponent = math.floor(math.log10(value) + 1e-9)
     if -4 < exponent < 4:
         return f"{value:,.0f}" if exponent >= 0 else f"{value:g}"
     factor = round(value / 10.0**exponent)
-    return (
-        ("" if factor == 1 else f"{factor}·")
-        + "10"
-        + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    )
+    power = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return power if factor == 1 else f"{factor}·{power}"
 
 
 def _image(picture: Picture) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import os
 from collections import Counter
@@ -36,6 +35,7 @@ class _Section:
     machine: Mapping[str, str]
     started: str
     rows: Sequence[Row]
+    planned: int  # rows, if all are there
 
 
 def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]]:
@@ -46,7 +46,7 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
     """
     root = Path(folder)
     sections = [
-        _Section(experiment, *facts, completed_rows(root, experiment, facts[0]))
+        _Section(experiment, *facts, *completed_rows(root, experiment, facts[0]))
         for experiment in EXPERIMENTS.values()
         if (facts := read_settings(root, experiment)) is not None
     ]
@@ -110,11 +110,9 @@ def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
 def _section_html(section: _Section, figures: Sequence[Figure], tables: Sequence[Table]) -> str:
     experiment, rows = section.experiment, section.rows
     parts = [f'<section id="{experiment.name}"><h2>{_text(experiment.title)}</h2><p>{_text(experiment.summary)}</p>']
-    with contextlib.suppress(OSError, ImportError, ValueError):  # the photographs may be gone
-        planned = sum(len(case.calls) for case in experiment.cases(section.settings))
-        if len(rows) < planned:
-            note = f"Not complete: {len(rows):,} of {planned:,} rows. Run it again to go on."
-            parts.append(f'<p class="note">{note}</p>')
+    if len(rows) < section.planned:
+        note = f"Not complete: {len(rows):,} of {section.planned:,} rows. Run it again to go on."
+        parts.append(f'<p class="note">{note}</p>')
     if failed := [row for row in rows if row["failure"] is not None]:
         lines = (f"{row['method']}, trial {row['trial']}: {row['failure']}" for row in failed[:_MOST_FAILURES])
         items = "".join(f"<li>{_text(line)}</li>" for line in lines)

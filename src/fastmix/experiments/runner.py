@@ -7,19 +7,20 @@ import importlib.metadata
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastmix import __version__
+from fastmix._checks import check_choice
 from fastmix._clock import Clock, Listener, Progress, Report, listening
 from fastmix._memory import format_bytes
 from fastmix.errors import Interrupted
-from fastmix.executors import CrashError, LostError, Pool, as_pool, count_processors, run_in_order
+from fastmix.executors import CrashError, LostError, Pool, as_pool, count_processors, processes, run_in_order
 from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
-from fastmix.experiments.plan import Case, Experiment, Row, Settings
+from fastmix.experiments.plan import Case, Experiment, Settings
 from fastmix.experiments.plotting import require_matplotlib
 from fastmix.experiments.report import write_report
 from fastmix.experiments.specs import EXPERIMENTS
@@ -131,26 +132,23 @@ def run_experiment(
     if executor is not None and num_workers is not None:
         raise ValueError(f"num_workers must not come with an executor, which has its own, got {num_workers}")
     pool = Pool(num_workers) if executor is None else as_pool(executor)
-    settings = Settings(trials, quick, None if methods is None else tuple(methods), seed, images)
-    if name not in (*EXPERIMENTS, "all"):
-        raise ValueError(f"experiment must be one of {', '.join([*EXPERIMENTS, 'all'])}, got {name!r}")
-    chosen = list(EXPERIMENTS.values()) if name == "all" else [EXPERIMENTS[name]]
-    plans = []
-    for experiment in chosen:
-        own = experiment.restrict(settings) if name == "all" else settings
-        plans.append((experiment, own, experiment.cases(own)))
+    settings = Settings(trials, quick, methods, seed, images)
+    check_choice("experiment", name, [*EXPERIMENTS, "all"])
+    chosen = {name: settings}
+    if name == "all":
+        chosen = {experiment.name: experiment.restrict(settings) for experiment in EXPERIMENTS.values()}
+    plans = [(EXPERIMENTS[name], own, EXPERIMENTS[name].cases(own)) for name, own in chosen.items()]
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     for experiment in EXPERIMENTS.values():  # what the report will need, before the hours
-        if read_settings(folder, experiment) is not None:
-            Journal(folder, experiment.name).read()
+        read_settings(folder, experiment)
+    before = _keys(folder, EXPERIMENTS)
     status, note = Status.OK, ""
-    wanted: list[tuple[Journal, set[str]]] = []
     try:
         with listening(progress, name) as listener:
             for experiment, own, cases in plans:
                 write_settings(folder, experiment, own, describe_machine())
-                _run(experiment, cases, folder, pool, listener, wanted)
+                _run(experiment, cases, folder, pool, listener)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     except LostError as error:
@@ -158,15 +156,15 @@ def run_experiment(
     finally:
         pool.close(now=status == Status.INTERRUPTED)
     report, figures = write_report(folder)
-    rows = [row for experiment, own, _ in plans for row in completed_rows(folder, experiment, own)]
+    rows = [row for experiment, own, _ in plans for row in completed_rows(folder, experiment, own)[0]]
     result = ExperimentResult(
-        experiments=tuple(experiment.name for experiment in chosen),
+        experiments=tuple(chosen),
         status=status,
         report=report,
         figures=figures,
         num_rows=len(rows),
         # By what is on disk: an interrupt can come between writing a row and counting it.
-        num_run=sum(len(keys & {row["key"] for row in journal.read()}) for journal, keys in wanted),
+        num_run=len(_keys(folder, chosen) - before),
         num_failed=sum(row["failure"] is not None for row in rows),
         seconds=time.perf_counter() - begin,
         note=note,
@@ -176,48 +174,34 @@ def run_experiment(
     return result
 
 
-def _run(
-    experiment: Experiment,
-    cases: list[Case],
-    folder: Path,
-    pool: Pool,
-    listener: Listener | None,
-    wanted: list[tuple[Journal, set[str]]],
-) -> None:
-    """Run what is missing of a plan, and note its journal and the keys of the rows to make in ``wanted`` first."""
+def _run(experiment: Experiment, cases: list[Case], folder: Path, pool: Pool, listener: Listener | None) -> None:
+    """Run what is missing of a plan; rows that other experiments in the folder have are copied."""
     journal = Journal(folder, experiment.name)
-    with journal.lock():
-        known = {row["key"]: row for row in journal.read()}
+    with journal.lock(), processes(1) if experiment.alone else contextlib.nullcontext(pool) as executor:
+        known = {row["key"] for row in journal.read()}
         journal.repair()
-        shared = _rows_elsewhere(folder, experiment)
+        sharing = [name for name, other in EXPERIMENTS.items() if other.alone == experiment.alone]
+        rows = {row["key"]: row for name in sharing for row in Journal(folder, name).read()}
         missing = [rest for case in cases if (rest := case.without(known)).calls]
-        pending = [rest for case in missing if (rest := case.without(shared)).calls]
-        wanted.append((journal, {key for case in pending for key in case.row_keys()}))
+        pending = [case.without(rows) for case in missing]
         total = sum(len(case.calls) for case in cases)
         done, num_made = total - sum(len(case.calls) for case in missing), 0
-        alone = Pool(1) if experiment.alone else None
         clock = Clock(listener=listener, what=experiment.name)
-        results = run_in_order(run_case, pending, alone or pool)
-        try:
-            for case in missing:
-                rest = case.without(shared)
+        tasks = [rest for rest in pending if rest.calls]
+        with contextlib.closing(run_in_order(run_case, tasks, as_pool(executor))) as results:
+            for case, rest in zip(missing, pending, strict=True):
                 fresh = next(results) if rest.calls else []
-                rows = failed_rows(rest, fresh) if isinstance(fresh, CrashError) else fresh
-                made = {row["key"]: row for row in rows}
-                journal.append([made[key] if key in made else shared[key] for key in case.row_keys()])
-                num_made += len(rest.calls)
+                made = failed_rows(rest, fresh) if isinstance(fresh, CrashError) else fresh
+                rows |= {row["key"]: row for row in made}
+                journal.append([rows[key] for key in case.row_keys()])
+                num_made += len(made)
                 done += len(case.calls)
                 clock.report(done, total, "rows", per_second=num_made / clock.seconds())
-        finally:
-            results.close()
-            if alone is not None:
-                alone.close(now=True)
 
 
-def _rows_elsewhere(folder: Path, experiment: Experiment) -> dict[str, Row]:
-    """Rows of the other experiments in the folder; not for one whose result is the seconds."""
-    others = [other for other in EXPERIMENTS.values() if other.name != experiment.name and not other.alone]
-    return {row["key"]: row for other in others if not experiment.alone for row in Journal(folder, other.name).read()}
+def _keys(folder: Path, names: Iterable[str]) -> set[tuple[bool, str]]:
+    """Keys of the rows of some experiments; one whose result is the seconds shares none with the others."""
+    return {(EXPERIMENTS[name].alone, row["key"]) for name in names for row in Journal(folder, name).read()}
 
 
 def describe_machine() -> dict[str, str]:

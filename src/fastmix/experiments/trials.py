@@ -13,6 +13,7 @@ import numpy as np
 
 from fastmix import __version__, instances
 from fastmix._arrays import FloatArray
+from fastmix._checks import check_choice
 from fastmix.errors import NotConvergedError
 from fastmix.exact import infer_exact
 from fastmix.experiments.photographs import encode_map, photograph_instance
@@ -82,8 +83,7 @@ def run_method(model: MarkovRandomField, call: MethodCall, *, seed: int) -> Answ
     everything so often, for the seconds; the answer is the same every time.
     """
     options = dict(call.options)
-    repeats = options.pop("repeats", 1)
-    answers = [_run_once(model, call.name, options, seed) for _ in range(repeats)]
+    answers = [_run_once(model, call.name, options, seed) for _ in range(options.pop("repeats", 1))]
     best = {stage: min(answer.seconds[stage] for answer in answers) for stage in answers[0].seconds}
     return replace(answers[0], seconds=best)
 
@@ -94,9 +94,8 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
         with _timed(seconds, "project"):
             result = _project(model, options, seed)
         facts |= {fact: getattr(result, fact) for fact in ("status", "norm_before", "norm_after", "squared_distance")}
-        facts["iterations"] = int(result.stats.get("iterations", 0))
-        if "inner_iterations" in result.stats:
-            facts["inner_iterations"] = int(result.stats["inner_iterations"])
+        counts = {"iterations": 0, **result.stats}
+        facts |= {fact: int(counts[fact]) for fact in ("iterations", "inner_iterations") if fact in counts}
         model, seed = result.model, seed ^ 1
     if "num_sweeps" in options:
         # One chain from a random start, every sweep counted from the first on, as in the paper's figures.
@@ -106,14 +105,11 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
             run = sample(model, num_chains=1, burn_in=0, history_at=points, seed=seed, num_threads=1, **own)
         facts = {"status": "ok", "num_sweeps": options["num_sweeps"], **facts}
         return Answer(run.node_marginals, run.history, facts, seconds)
-    if name not in ("mean-field", "loopy-bp"):
-        raise ValueError(f"method {name!r} has neither a divergence nor a number of sweeps among its options")
+    check_choice("a method without sweeps", name, ["mean-field", "loopy-bp"])
     with _timed(seconds, "infer"):
-        found = mean_field(model, seed=seed, **options) if name == "mean-field" else loopy_bp(model, **options)
-    facts = {"status": found.status}
-    if name == "loopy-bp":
-        facts["iterations"] = int(found.stats["iterations"])
-    return Answer(found.node_marginals, [], facts, seconds)
+        found = mean_field(model, seed=seed) if name == "mean-field" else loopy_bp(model)
+    counts = {"iterations": int(found.stats["iterations"])} if name == "loopy-bp" else {}
+    return Answer(found.node_marginals, [], {"status": found.status, **counts}, seconds)
 
 
 def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> ProjectionResult:
@@ -131,8 +127,6 @@ def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) ->
             progress=None,
         )
     except NotConvergedError as error:
-        if error.result is None:
-            raise
         return error.result  # within the bound, and its status says that it may be improved on
 
 
@@ -153,28 +147,28 @@ def run_case(case: Case) -> list[Row]:
     The instance is built and solved once. A method that raises gives a row with the error in ``failure`` and none in
     ``error``; the others go on.
     """
-    start = time.process_time()
+    seconds: dict[str, float] = {}
     try:
-        model, truth, facts = build(case)
+        with _timed(seconds, "truth"):
+            model, truth, facts = build(case)
     except Exception as error:
         return failed_rows(case, error)
-    truth_seconds = time.process_time() - start
     rows = []
     for call in case.calls:
-        start = time.process_time()
         row = _empty_row(case, call)
-        try:
-            answer = run_method(model, call, seed=row["seed"])
-            row["error"] = mean_error(truth, answer.node_marginals, model.num_variables)
-            row["trace"] = [[sweeps, mean_error(truth, p, model.num_variables)] for sweeps, p in answer.trace]
-            row["facts"] = jsonable({**facts, **answer.facts, "model_hash": model.content_hash})
-            if case.payload:
-                shape = case.parameters["rows"], case.parameters["cols"]
-                row["facts"]["map"] = encode_map(answer.node_marginals[1::2].reshape(shape))
-            row["seconds"] = dict(answer.seconds)
-        except Exception as error:
-            row = _empty_row(case, call, error)
-        row["seconds"] |= {"total": time.process_time() - start, "truth": truth_seconds}
+        with _timed(seconds, "total"):
+            try:
+                answer = run_method(model, call, seed=row["seed"])
+                row["error"] = mean_error(truth, answer.node_marginals, model.num_variables)
+                row["trace"] = [[sweeps, mean_error(truth, p, model.num_variables)] for sweeps, p in answer.trace]
+                row["facts"] = jsonable({**facts, **answer.facts, "model_hash": model.content_hash})
+                if case.payload:
+                    shape = case.parameters["rows"], case.parameters["cols"]
+                    row["facts"]["map"] = encode_map(answer.node_marginals[1::2].reshape(shape))
+                row["seconds"] = answer.seconds
+            except Exception as error:
+                row = _empty_row(case, call, error)
+        row["seconds"] |= seconds
         rows.append(row)
     return rows
 
