@@ -37,7 +37,7 @@ def made_up_rows(name: str, settings: Settings, errors: dict[str, float] | None 
 
 
 def small(name: str, strengths: Sequence[float] = (0.0, 2.0), num_sweeps: int = 2000) -> Experiment:
-    """An experiment of few points and sweeps, without figures: drawing takes longer than all else, and has its tests."""
+    """An experiment of few points and sweeps, without figures, whose drawing takes longest and has its tests."""
     experiment = EXPERIMENTS[name]
     calls = [
         replace(call, quick={**call.quick, **({"num_sweeps": num_sweeps} if "num_sweeps" in call.options else {})})
