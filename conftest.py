@@ -18,7 +18,7 @@ collect_ignore = ["docs/conf.py"]  # its import runs every command for the refer
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays to the end: nobody looks for garbage among it, which took a tenth of all CPU seconds."""
+    """What is collected stays to the end: looking for garbage among it took 8 of 100 CPU seconds."""
     gc.disable()
     try:
         return (yield)
