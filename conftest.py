@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +14,18 @@ collect_ignore_glob = ["tests/*conftest.py"]  # no examples in them, and one nam
 if not find_spec("sklearn"):
     collect_ignore_glob += ["src/fastmix/sklearn.py", "docs/learning.md"]
 collect_ignore = ["docs/conf.py"]  # its import runs every command for the reference of the documentation
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: looking for garbage among it took 8 of 100 CPU seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(10_000)
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

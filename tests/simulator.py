@@ -9,6 +9,7 @@ which there are millions, take the short way.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -28,6 +29,7 @@ def take_turns() -> None:
     kernelapi.threading = SimpleNamespace(current_thread=lambda: _Block.running)
     kernel.BlockManager = _Block
     kernel.FakeWithinKernelCUDAArray = lambda array: array._ary
+    kernelapi.FakeCUDAShared.array = _shared_array(kernelapi)
     kernel.FakeCUDAKernel.__call__ = _call(kernel, kernel.FakeCUDAKernel.__call__)
     for kind in (types.Integer, types.Float):
         kind.__call__ = _cast(kind.__call__)
@@ -115,6 +117,22 @@ class _Block:
             self.waiting.popleft().turn.release()
         elif self._left == 0:
             self._ended.set()
+
+
+def _shared_array(kernelapi: Any) -> Callable[..., Any]:
+    """Arrays that a block shares, known by the line that asks for them, which the simulator reads off a whole stack."""
+    make, types, as_dtype = kernelapi.FakeCUDAShared.array, kernelapi.types, kernelapi.numpy_support.as_dtype
+
+    def array(self: Any, shape: Any, dtype: Any, alignment: Any = None) -> Any:
+        if shape == 0 or alignment is not None:  # room whose size the launch says; a refusal
+            return make(self, shape, dtype, alignment)
+        asking = sys._getframe(1)
+        line = asking.f_code.co_filename, asking.f_lineno
+        if line not in self._allocations:
+            self._allocations[line] = np.empty(shape, as_dtype(dtype) if isinstance(dtype, types.Type) else dtype)
+        return self._allocations[line]
+
+    return array
 
 
 def _call(kernel: Any, launch: Callable[..., Any]) -> Callable[..., Any]:

@@ -36,10 +36,20 @@ def made_up_rows(name: str, settings: Settings, errors: dict[str, float] | None 
     return rows
 
 
-def small(name: str, strengths: Sequence[float] = (0.0, 2.0)) -> Experiment:
-    """An experiment of few points, without figures: drawing takes longer than all else, and has its own tests."""
+def small(name: str, strengths: Sequence[float] = (0.0, 2.0), num_sweeps: int = 2000) -> Experiment:
+    """An experiment of few points and sweeps, without figures, whose drawing takes longest and has its tests."""
     experiment = EXPERIMENTS[name]
-    return replace(experiment, draw=lambda *_: (), shapes=experiment.shapes[:1], quick_strengths=tuple(strengths))
+    calls = [
+        replace(call, quick={**call.quick, **({"num_sweeps": num_sweeps} if "num_sweeps" in call.options else {})})
+        for call in experiment.methods
+    ]
+    return replace(
+        experiment,
+        draw=lambda *_: (),
+        methods=tuple(calls),
+        shapes=experiment.shapes[:1],
+        quick_strengths=tuple(strengths),
+    )
 
 
 class InThisProcess(Executor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_learn import draws, mixed_model
+from learning_models import draws, mixed_model
 
 
 @pytest.fixture(scope="session")

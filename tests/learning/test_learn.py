@@ -8,30 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from learning_models import draws, mixed_model
 from scipy import sparse
 
 import fastmix
 import strategies
 from fastmix import Interrupted, MarkovRandomField, ModelError, NormBall, ResourceError, Status, UnfitMethodError, learn
-from fastmix.exact import draw_exact
-from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import read_data
 from fastmix.learning.learn import stability
 from fastmix.learning.structure import chow_liu, edge_gains
 
 DEBD = Path(__file__).resolve().parents[3] / "shared" / "data" / "debd"  # beside the repository
-
-
-def draws(model: MarkovRandomField, count: int, seed: int = 0) -> np.ndarray:
-    return np.asarray(draw_exact(model, num_draws=count, seed=seed))
-
-
-def mixed_model(seed: int = 0, scale: float = 0.6) -> MarkovRandomField:
-    rng = np.random.default_rng(seed)
-    counts, edges = [2, 3, 2, 4], complete_edges(4)
-    tables = [scale * rng.standard_normal((counts[i], counts[j])) for i, j in edges]
-    return MarkovRandomField.from_tables([scale * rng.standard_normal(k) for k in counts], edges, tables)
 
 
 def debd(name: str, part: str) -> np.ndarray:

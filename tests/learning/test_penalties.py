@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_learn import draws, mixed_model
+from learning_models import draws, mixed_model
 
 import fastmix
 import strategies
