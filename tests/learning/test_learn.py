@@ -413,3 +413,37 @@ def test_nltcs(options: dict[str, Any], least: float) -> None:
     assert result.status is Status.OK
     score = fastmix.score(result.model, debd("nltcs", "test"))
     assert least < score.log_likelihood < -6.02
+
+
+@pytest.mark.parametrize("objective", ["likelihood", "pseudo-likelihood"])
+def test_without_penalties_what_decides_a_variable_is_not_converged(objective: str) -> None:
+    rows = np.random.default_rng(0).integers(0, 2, (300, 6))
+    assert learn(rows, ridge=0.0, objective=objective).status is Status.OK
+    rows[:, 5] = rows[:, [0, 2, 4]].sum(axis=1) >= 2  # by three others, and no two of them
+    assert learn(rows, ridge=0.0, objective=objective).status is Status.NOT_CONVERGED
+    assert learn(rows, objective=objective).status is Status.OK
+
+
+def test_a_missing_value_hides_no_equal_columns() -> None:
+    rows = np.random.default_rng(0).integers(0, 2, (300, 4)).astype(float)
+    rows[:, 1], rows[5, 2] = rows[:, 0], np.nan
+    assert learn(rows, ridge=0.0).status is Status.NOT_CONVERGED
+
+
+def test_fewer_rows_than_variables() -> None:
+    """The tolerance is that of as many parameters as rows at most, and a stopped fit gives its best point."""
+    rows = np.random.default_rng(0).integers(0, 2, (8, 12))
+    results = [learn(rows, moments=moments, seed=0) for moments in ("exact", "sampled")]
+    assert [result.status for result in results] == [Status.OK, Status.OK]
+    best, found = (
+        fastmix.score(r.model, rows, method="exact").log_likelihood - 0.5e-3 * _squares(r.model) for r in results
+    )
+    assert found > best - 0.1
+    stopped = learn(rows, moments="sampled", seed=0, max_iter=3)
+    assert stopped.stats["gap"] == min(entry["gap"] for entry in stopped.history)
+
+
+def _squares(model: MarkovRandomField) -> float:
+    coordinates = Coordinates(model.structure)
+    v = coordinates.from_parameters(model.parameters)[0]
+    return float(v @ v)

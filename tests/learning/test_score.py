@@ -228,3 +228,11 @@ def test_an_interrupted_annealing_has_a_result_once_log_z_is_known() -> None:
     result = stopped.value.result
     assert (result.status, result.stats["stopped_by"]) == (Status.INTERRUPTED, "interrupt")
     assert result.log_z == pytest.approx(fastmix.infer(model, method="exact").log_z, abs=0.5)
+
+
+def test_machines_are_scored_on_what_is_visible() -> None:
+    weights, rows = np.array([[1.0, -2.0], [0.5, 0.0], [0.3, 1.0]]), np.array([[0, 1, 1], [1, 0, 0]])
+    model = fastmix.MarkovRandomField.rbm(weights, b=[0.1, 0.2, -0.3], c=[0.4, -0.5])
+    free = rows @ [0.1, 0.2, -0.3] + np.logaddexp(0.0, rows @ weights + [0.4, -0.5]).sum(axis=1)
+    expected = free - fastmix.infer(model, method="exact").log_z
+    np.testing.assert_allclose(fastmix.score(model, rows).per_row, expected, atol=1e-12)

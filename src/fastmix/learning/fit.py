@@ -22,6 +22,7 @@ from fastmix.learning.machines import MACHINE_CHAINS, is_machine, learn_machine
 from fastmix.learning.objectives import (
     DataTerm,
     ExactLikelihood,
+    Objective,
     PseudoLikelihood,
     exact_model_term,
 )
@@ -46,6 +47,8 @@ _CHANCE, _LITTLE_CHANCE, _SMALL, _SAMPLED_TOL = 0.1, 0.01, 64, 2e-6
 _TAME = 1e-2  # least ridge of the pseudo-likelihood where the sampled likelihood begins
 _ROUGH, _MOST_ROUGH = 5.0, 0.01  # times the tolerance where penalties are chosen, and the largest that this makes
 _DEVICE_CHAINS, _DEVICE_ANNEALED = 1 << 14, 1 << 13  # on a GPU, where more of them take little longer
+_SUSPECT, _GROWTH = 5.0, 0.5  # entries that are looked at for that, and how much more those of a smaller tolerance are
+_TOLD = 0.5  # residual, below which the state of a variable has more than half of the probability
 _LARGEST = 40.0  # entries of a table beyond which an unpenalised optimum is at infinity
 
 
@@ -166,13 +169,32 @@ def _solve(
     status = verdicts.get(stopped_by, Status.NOT_CONVERGED)
     if not mixed and status is not Status.INTERRUPTED:
         status = Status.NOT_MIXED
-    if ridge == 0.0 and float(np.abs(v).max(initial=0.0)) > _LARGEST and status is Status.OK:
-        status = Status.NOT_CONVERGED  # some states decide others: the optimum is at infinity
+    if ridge == 0.0 and not l1 and ball is None and status is Status.OK and _is_infinite(job, goal, data, v, scaling):
+        status = Status.NOT_CONVERGED
     stats = {"stopped_by": "done" if stopped_by == "max_iter" else stopped_by, **stats}
     return v, {
         "moments": how, "status": str(status), "value": value, "moment_error": error, "bias_bound": bias,
         "history": history, "stats": stats,
     }  # fmt: skip
+
+
+def _is_infinite(job: Job, goal: Objective | None, data: Dataset, v: FloatArray, scaling: Scaling) -> bool:
+    """Whether the optimum of an objective without penalties is at infinity, as far as v shows: states decide others.
+
+    The others of every row tell the state of a variable, as no finite optimum has it; where values are missing, large
+    parameters grow with every hundredth of the tolerance.
+    """
+    coordinates, largest = scaling.coordinates, float(np.abs(v).max(initial=0.0))
+    if largest < _SUSPECT or largest > _LARGEST:
+        return largest > _LARGEST
+    if not job.hidden and not data.has_missing:
+        residuals = PseudoLikelihood(coordinates, data).rows(v)[1]
+        first = coordinates.starts[:-1][np.diff(coordinates.starts) > 0]
+        return bool((np.add.reduceat(residuals**2, first, axis=1).max(axis=0) < _TOLD**2).any())
+    if goal is None:
+        return False
+    later = minimise(goal, v, scaling, ridge=0.0, tol=1e-2 * (job.tol or _TOL), max_iter=1000, clock=job.clock)
+    return float(np.abs(later.v - v).max()) > _GROWTH
 
 
 def _sample(
@@ -219,7 +241,8 @@ def _sample(
     # Parameters fitted to N rows are worth about 1/(2 N) each, by chance: a small share of that decides nothing
     # (Bottou and Bousquet, 2008). Tables that an l1 term has made 0 are no parameters.
     share = _CHANCE if coordinates.num_contrasts > _SMALL else _LITTLE_CHANCE
-    size = np.count_nonzero(v) if common["l1"] else coordinates.size
+    # No more of them are by chance than there are rows.
+    size = min(np.count_nonzero(v) if common["l1"] else coordinates.size, job.data.num_rows)
     enough = min(max(_SAMPLED_TOL, 0.5 * share / job.data.num_rows), 0.5 * _CHANCE / job.data.num_rows) * size
     if job.rough:
         enough = max(enough, min(_ROUGH * enough, _MOST_ROUGH))

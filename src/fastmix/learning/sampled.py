@@ -43,6 +43,7 @@ _ROWS_EACH, _MOST_ROWS = 8, 1 << 16  # configurations for the Hessian: so many f
 _LAGS = (1, 2, 4, 8, 16, 32, 64, 128)  # sweeps at which correlations of the energies are measured
 _CORRELATED = 0.2  # of energies, below which chains have reached changed parameters
 _NOT_MIXED = 0.3  # correlation after the longest lag from which on chains do not follow
+_LEAST_SHARE = 0.05  # of a step, below which it is not made shorter
 _LARGEST_GAIN = 1.0  # that a step may promise, in nats; it is made shorter beyond
 # What a run carries from round to round, but arrays.
 _CARRIED = ("burn_in", "num_sweeps", "mixed", "bias", "correlations", "_largest", "positions", "lost", "slow")
@@ -115,6 +116,7 @@ def sampled_likelihood(
         while result.num_rounds < max_iter and result.stopped_by != "done":
             if not run.positions and not certified and (tempered or run.lost >= _PATIENCE):
                 run.temper(z)
+                kept, result.gap = None, math.inf  # what chains that do not follow have promised is no measure
             gradients, difference = run.measure(z, num_sweeps)
             gradient = 0.5 * (gradients[0] + gradients[1])
             direction, gap = run.solve(z, gradient)
@@ -122,13 +124,17 @@ def sampled_likelihood(
             result.num_rounds += 1
             worse = kept is not None and gap > max(1.5 * kept[2], 4.0 * noise)
             stuck = kept is not None and gap > 0.7 * kept[2]
-            if worse and kept is not None and share > 0.05:
+            error = run.moment_error(difference)
+            if worse and kept is not None and share > _LEAST_SHARE:
                 most = 0.6 * share  # for a while
                 share *= 0.4
                 z = run.towards(kept[0], kept[1], share)
+            elif worse and kept is not None:  # no step helps: the last good point is measured once more, for longer
+                z, kept = kept[0], None
+                num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
             else:
-                result.v, result.gap, result.noise = scaling.to_v(z), gap, noise
-                result.moment_error = run.moment_error(difference)
+                if gap <= result.gap:
+                    result.v, result.gap, result.noise, result.moment_error = scaling.to_v(z), gap, noise, error
                 kept = z, direction, gap
                 if stuck and gap >= 3.0 * noise:  # steps a little too long
                     most = max(0.2, 0.7 * min(share, most))
@@ -137,14 +143,14 @@ def sampled_likelihood(
             result.bias_bound, result.correlations, result.num_sweeps = run.bias, run.correlations, run.num_sweeps
             result.num_chains, result.num_rungs = run.chains.num_chains, max(1, len(run.positions))
             entry: dict[str, Any] = {"iteration": result.num_rounds, "gap": gap, "noise": noise, "step": share}
-            entry |= {"moment_error": result.moment_error, "num_sweeps": num_sweeps, "bias_bound": run.bias}
+            entry |= {"moment_error": error, "num_sweeps": num_sweeps, "bias_bound": run.bias}
             lost = not run.mixed and not run.positions  # ladders are still to come
             if gap <= tol and not lost and not run.is_unclear(num_sweeps):
-                result.stopped_by = "done"
+                result.stopped_by, result.gap, result.noise, result.moment_error = "done", gap, noise, error
             elif gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise) or run.is_unclear(num_sweeps):
                 num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
             rounds.end(entry, result.v, partial(run.pack, z, kept, share, most, num_sweeps, result))
-        if ball is None or result.stopped_by == "done":
+        if result.stopped_by == "done" or (ball is None and kept is not None and kept[2] <= result.gap):
             result.v = scaling.to_v(z)
     if ball is not None:
         result.v = ball(result.v)  # steps stay inside but for rounding

@@ -272,13 +272,13 @@ class Constructors:
         b : float or array (num_visible,)
         c : float or array (num_hidden,)
         variable_names : sequence of str, optional
-            Of all variables; by default ``v0``, ``v1``, .. and ``h0``, ``h1``, ..
+            Of all variables; by default ``v0``, ``v1``, .. and ``hidden 0``, ``hidden 1``, .., which data need not have
 
         Examples
         --------
         >>> model = MarkovRandomField.rbm([[1.0, -2.0]], b=[0.5], c=[0.0, 3.0])
         >>> model.variable_names, float(model.log_weight([1, 0, 1]))
-        (('v0', 'h0', 'h1'), 1.5)
+        (('v0', 'hidden 0', 'hidden 1'), 1.5)
         """
         weights = _checks.as_float_array("W", W)
         if weights.ndim != 2:
@@ -291,7 +291,7 @@ class Constructors:
         unary = np.multiply.outer(np.concatenate(fields), [0.0, 1.0])
         tables = np.multiply.outer(weights.reshape(-1), [[0.0, 0.0], [0.0, 1.0]])
         if variable_names is None:
-            variable_names = [*(f"v{i}" for i in range(visible)), *(f"h{j}" for j in range(hidden))]
+            variable_names = [*(f"v{i}" for i in range(visible)), *(f"hidden {j}" for j in range(hidden))]
         edges = complete_bipartite_edges(visible, hidden)
         return cls.from_tables(unary, edges, tables, variable_names=variable_names)
 
