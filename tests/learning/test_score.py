@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import comb
 
 import fastmix
 from fastmix import Interrupted, MarkovRandomField, ModelError, Status, score
@@ -236,3 +237,14 @@ def test_machines_are_scored_on_what_is_visible() -> None:
     free = rows @ [0.1, 0.2, -0.3] + np.logaddexp(0.0, rows @ weights + [0.4, -0.5]).sum(axis=1)
     expected = free - fastmix.infer(model, method="exact").log_z
     np.testing.assert_allclose(fastmix.score(model, rows).per_row, expected, atol=1e-12)
+
+
+def test_rows_of_one_mode_do_not_hide_the_other() -> None:
+    n = 40
+    model = fastmix.MarkovRandomField.ising(complete_edges(n), 4.0 / n)
+    ups = np.arange(n + 1)
+    sums = 2.0 * ups - n
+    log_z = np.logaddexp.reduce(np.log(comb(n, ups)) + 2.0 / n * (sums**2 - n))
+    found = fastmix.score(model, np.ones((20, n), dtype=int), method="annealing", tol=0.02, num_chains=512, seed=0)
+    assert found.status is Status.OK
+    assert abs(found.log_z - log_z) < 5 * found.log_z_std_error < 0.2

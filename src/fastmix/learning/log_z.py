@@ -29,6 +29,7 @@ _EXACT_SECONDS = 20.0  # that exact log Z may take where nothing was asked for
 # Models on the way of the first, short run, which finds where to put those of the next, and at most how many these are.
 _PILOT, _FIRST = 60, 300
 _ANNEALED_SHARE = 0.3  # of a time limit, after which no longer run is begun
+_BETTER = 0.3  # by which log Z from the uniform model must be larger for the way to begin there
 _DISAGREE = 4.0  # standard errors between the two directions from which on they do not agree
 _RELIABLE = 0.1  # standard error of log Z above which a status cannot be ok
 
@@ -100,7 +101,6 @@ def independent_parameters(model: MarkovRandomField, data: Dataset) -> FloatArra
 def _annealed(
     model: MarkovRandomField, data: Dataset, tol: float, num_chains: int, seed: int, clock: Clock, backend: str
 ) -> LogZ:
-    thetas = np.stack([independent_parameters(model, data), model.parameters])
     chains, place = make_pool(model, backend, num_chains=num_chains, seed=seed)
     chains.clock = clock
     rng = np.random.default_rng([seed, 1])
@@ -108,9 +108,10 @@ def _annealed(
     result: LogZ | None = None
     rounds = 0
     try:
+        thetas, forward, spreads = _pilot(chains, model, data, steps)
         while True:
-            forward, spreads = _move(chains, thetas, steps, back=False)
             if rounds:
+                forward, spreads = _move(chains, thetas, steps, back=False)
                 chosen, _ = systematic(forward[None], rng)
                 chains.take(chosen.reshape(-1))
                 chains.load(thetas, np.array([[0.0, 1.0]]))
@@ -147,6 +148,23 @@ def _annealed(
     k = model.log_constant
     stats = {"stopped_by": stopped_by, **result.stats}
     return replace(result, log_z=result.log_z + k, bracket=(low + k, high + k), stats=stats)
+
+
+def _pilot(
+    chains: Chains, model: MarkovRandomField, data: Dataset, steps: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Both ends of the way, the first being the better of two, and what chains that go there find.
+
+    The independent model of the data is close to a model of these data; where they are all of one mode, the uniform one
+    reaches the others. Means of weights fall short of Z more often than not: the larger one is the better.
+    """
+    uniform = np.zeros(model.num_parameters)
+    uniform[: len(model.log_unary)] = np.repeat(-np.log(model.num_states), model.num_states)
+    found = []
+    for first in (uniform, independent_parameters(model, data)):
+        thetas = np.stack([first, model.parameters])
+        found.append((thetas, *_move(chains, thetas, steps, back=False)))
+    return found[0] if _log_mean(found[0][1]) > _log_mean(found[1][1]) + _BETTER else found[1]
 
 
 def _move(chains: Chains, thetas: FloatArray, steps: FloatArray, *, back: bool) -> tuple[FloatArray, FloatArray]:

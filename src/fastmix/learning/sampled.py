@@ -129,9 +129,8 @@ def sampled_likelihood(
                 most = 0.6 * share  # for a while
                 share *= 0.4
                 z = run.towards(kept[0], kept[1], share)
-            elif worse and kept is not None:  # no step helps: the last good point is measured once more, for longer
+            elif worse and kept is not None:  # no step helps: the last good point is measured once more
                 z, kept = kept[0], None
-                num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
             else:
                 if gap <= result.gap:
                     result.v, result.gap, result.noise, result.moment_error = scaling.to_v(z), gap, noise, error
