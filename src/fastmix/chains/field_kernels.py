@@ -10,8 +10,7 @@ from fastmix.chains.kernels import _INTEGER, _MOST, _UNIT, _collect, _count, _fi
 
 __all__ = ["field_sweeps"]
 
-# Multiplications and additions are contracted, which is both faster and more accurate.
-
+# Functions are fused where that is both faster and more accurate.
 _INTEGER_BITS = 0x433 << 52  # of 2^52
 _LOG2E, _MAGIC = 1.4426950408889634, 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest integer behind
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10

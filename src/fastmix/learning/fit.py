@@ -47,9 +47,10 @@ _CHANCE, _LITTLE_CHANCE, _SMALL, _SAMPLED_TOL = 0.1, 0.01, 64, 2e-6
 _TAME = 1e-2  # least ridge of the pseudo-likelihood where the sampled likelihood begins
 _ROUGH, _MOST_ROUGH = 5.0, 0.01  # times the tolerance where penalties are chosen, and the largest that this makes
 _DEVICE_CHAINS, _DEVICE_ANNEALED = 1 << 14, 1 << 13  # on a GPU, where more of them take little longer
-_SUSPECT, _GROWTH = 5.0, 0.5  # entries that are looked at for that, and how much more those of a smaller tolerance are
+# Entries of a table beyond which an unpenalised optimum is at infinity, from which on that is looked into, and by how
+# much those of a smaller tolerance are larger then.
+_LARGEST, _SUSPECT, _GROWTH = 40.0, 5.0, 0.5
 _TOLD = 0.5  # residual, below which the state of a variable has more than half of the probability
-_LARGEST = 40.0  # entries of a table beyond which an unpenalised optimum is at infinity
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,8 +182,9 @@ def _solve(
 def _is_infinite(job: Job, goal: Objective | None, data: Dataset, v: FloatArray, scaling: Scaling) -> bool:
     """Whether the optimum of an objective without penalties is at infinity, as far as v shows: states decide others.
 
-    The others of every row tell the state of a variable, as no finite optimum has it; where values are missing, large
-    parameters grow with every hundredth of the tolerance.
+    Parameters are large, and the others of every row tell the state of a variable: no finite optimum of the
+    pseudo-likelihood is like that, and hardly one of the likelihood. Where values are missing, large parameters grow
+    with a hundredth of the tolerance, if it does not happen to be met already.
     """
     coordinates, largest = scaling.coordinates, float(np.abs(v).max(initial=0.0))
     if largest < _SUSPECT or largest > _LARGEST:

@@ -58,7 +58,7 @@ def log_normaliser(
     clock: Clock | None = None,
     backend: str = "cpu",
 ) -> LogZ:
-    """Log Z of a model, exact where that is feasible, else by annealing from the independent model of the data."""
+    """Log Z of a model, exact where that is feasible, else by annealing from an independent model."""
     clock = Clock() if clock is None else clock
     if method != "annealing":
         exact = _exact(model, clock, asked=method == "exact")
