@@ -76,7 +76,7 @@ assert result.status == "ok"
 
 
 def test_this_test_can_fail() -> None:
-    assert {"numba", "fastmix.exact.loops"} <= loaded_by("import fastmix.exact.loops")
+    assert {"numba", "fastmix.exact.greedy"} <= loaded_by("import fastmix.exact.greedy")
 
 
 # -- what a model weighs --------------------------------------------------------------------------------------------

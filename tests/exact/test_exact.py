@@ -14,10 +14,9 @@ from test_exact_draws import chi_square_p
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, ResourceError, Status, draw_exact, infer
-from fastmix._clock import Clock
 from fastmix.errors import ImpossibleEvidenceError
-from fastmix.exact import enumerate_model, infer_exact, junction_tree, passes, plan_junction_tree
-from fastmix.exact.passes import Run
+from fastmix.exact import enumerate_model, infer_exact, junction_tree, plan_junction_tree, planner, program
+from fastmix.exact import tree as tree_module
 from fastmix.exact.twins import count_twins
 from fastmix.graphs import complete_bipartite_edges, complete_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -27,7 +26,7 @@ from fastmix.testing import assert_conforms, assert_distributions, assert_margin
 def run_tree(model, arithmetic):
     """Calibrate in one given arithmetic, with nothing folded away before."""
     tree = plan_junction_tree(model, memory_limit=1e9)
-    with mock.patch.object(passes, "_LOG_RANGE", -1.0 if arithmetic == "log" else passes._LOG_RANGE):
+    with mock.patch.object(program, "_LOG_RANGE", -1.0 if arithmetic == "log" else program._LOG_RANGE):
         answer = tree.calibrate()
     assert answer.arithmetic == arithmetic or not tree.tree.sequence.steps
     return answer[:3]
@@ -59,8 +58,7 @@ def test_enumeration_equals_the_oracle(model):
 @pytest.mark.parametrize("arithmetic", ["linear", "log"])
 @pytest.mark.parametrize("seed", strategies.seeds(40, quick=10))
 def test_every_engine_and_arithmetic(seed, arithmetic, compiled, monkeypatch):
-    if compiled:
-        monkeypatch.setattr(passes, "_NUMPY_ENTRIES", 0)
+    monkeypatch.setattr(tree_module, "_compiler_is_loaded", lambda: compiled)
     rng = np.random.default_rng(seed)
     model = oracle.random_model(
         rng, num_variables=6, max_states=4, edge_probability=0.6, scale=2.0, forbidden_probability=0.1 * (seed % 2)
@@ -80,14 +78,13 @@ def test_every_engine_and_arithmetic(seed, arithmetic, compiled, monkeypatch):
     ],
     ids=["ising", "potts", "mixed", "dense mixed", "dense"],
 )
-def test_slices_equal_whole_tables(model, arithmetic, monkeypatch):
-    """Cliques of many slices, compiled, against NumPy on whole tables."""
-    compiled = run_tree(model, arithmetic)
-    assert plan_junction_tree(model, memory_limit=1e9).tree.order.max_entries > passes._NUMPY_ENTRIES
-    monkeypatch.setattr(passes, "_NUMPY_ENTRIES", 1e9)
-    monkeypatch.setattr(passes, "_NUMPY_TOTAL", 1e9)
-    whole = run_tree(model, arithmetic)
-    for a, b in zip(compiled, whole, strict=True):
+def test_layouts_of_large_tables_change_nothing(model, arithmetic, monkeypatch):
+    large = run_tree(model, arithmetic)
+    assert plan_junction_tree(model, memory_limit=1e9).tree.order.max_entries > 1 << 13
+    monkeypatch.setattr(planner, "_LAYOUT_ENTRIES", 1 << 60)
+    monkeypatch.setattr(program, "_ARRANGED", 1 << 60)
+    plain = run_tree(model, arithmetic)
+    for a, b in zip(large, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
@@ -262,9 +259,7 @@ def test_dense_graphs_are_refused_at_once():
 def test_required_bytes_bounds_the_messages():
     model = ising_grid(14, 14, coupling_max=1.0, seed=0)
     tree = plan_junction_tree(model, memory_limit=1e9)
-    run = Run(tree.tree, "linear", Clock())
-    run.collect()
-    stored = sum(t.nbytes for t in run.tables)
+    stored = 8 * sum(tree.tree.sequence.sizes)
     assert stored <= tree.required_bytes <= 3 * stored
 
 
@@ -353,11 +348,10 @@ def test_enumeration_refuses_large_models():
 def plain_results() -> list:
     results = []
     model = random_tables(grid_edges(3, 3), [2, 3, 2] * 3, scale=1.0, seed=0)
-    with mock.patch.object(passes, "_NUMPY_ENTRIES", 0):
-        for other in (model, model.replace(log_unary=model.log_unary * 2000)):
-            answer = infer_exact(other)
-            assert_marginals_close(answer, other, atol=1e-9)
-            results.append([answer.stats["arithmetic"], answer.node_marginals.tolist()])
+    for other in (model, model.replace(log_unary=model.log_unary * 2000)):
+        answer = infer_exact(other)
+        assert_marginals_close(answer, other, atol=1e-9)
+        results.append([answer.stats["arithmetic"], answer.node_marginals.tolist()])
     assert [arithmetic for arithmetic, _ in results] == ["linear", "log"]
     kept = plan_junction_tree(model, memory_limit=1e9)
     first, _, second = kept.calibrate(), kept.calibrate(), kept.calibrate()

@@ -34,7 +34,7 @@ def draw_configurations(upper: Upper, num_draws: int, rng: np.random.Generator, 
     parts = []
     for k, tree in enumerate(upper.trees):
         if counts[k]:
-            parts.append(tree.with_values(upper.parts[k]).draw(int(counts[k]), rng, clock))
+            parts.append(tree.draw(int(counts[k]), rng, clock, values=upper.parts[k]))
     return np.concatenate(parts)
 
 

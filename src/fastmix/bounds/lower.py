@@ -44,11 +44,10 @@ class _Class:
         self.local = {v: k for k, v in enumerate(variables)}
         states = [terms.num_states[v] for v in variables]
         scopes = [tuple([self.local[terms.scopes[p.factor][a]] for a in p.axes]) for p in parts]
-        tables = [np.zeros(math.prod([states[v] for v in scope])) for scope in scopes]
-        self.offsets = offsets_of(np.array([len(table) for table in tables], dtype=np.int64))
+        self.offsets = offsets_of(np.array([math.prod([states[v] for v in s]) for s in scopes], dtype=np.int64))
         places = np.array([self.local[v] for v in order if v in self.local], dtype=np.int64)
         self.tree: Tree = plan_tree(
-            Factors(states, scopes, tables), memory_limit=memory_limit, order=order_cost(states, scopes, places)
+            Factors(states, scopes, np.zeros(0)), memory_limit=memory_limit, order=order_cost(states, scopes, places)
         ).run_often()
         self.inside = np.zeros(0, dtype=bool)  # entries of factors that lie within one cluster
         self.free_energy = self.error = 0.0  # entropy and mean of those factors
@@ -168,7 +167,7 @@ class Lower:
                 self.tables[f].reshape(-1) if len(self.owners[f]) == 1 else self._average(f, part.axes, (c, k))
             )
         values = np.concatenate([np.zeros(0), *tables])
-        answer = group.tree.flat_marginals(values, of_factors=True, clock=clock)
+        answer = group.tree.marginals(values, of_factors=True, clock=clock)
         joint = answer.factor_marginals
         group.marginals = np.split(joint, group.offsets[1:-1]) if len(group.offsets) > 1 else []
         group.free_energy = answer.log_z - _mean(joint[~group.inside], values[~group.inside])

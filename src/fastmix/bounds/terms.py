@@ -126,16 +126,15 @@ def find_terms(model: MarkovRandomField, evidence: Evidence | None = None) -> Te
     ([(0,), (1,), (0, 1)], [-1.0, 1.0, 0.0, 0.0, 1.0, -1.0, -1.0, 1.0])
     """
     reduction = reduce_model(model, evidence, fold_single=True)
-    states, scopes, tables = model_factors(reduction.model)
+    states, scopes, values = model_factors(reduction.model)
+    terms = Terms(list(states), list(scopes), values, reduction.model.log_constant, reduction)
     # Pairs that are edges only because a larger factor has both have no table.
-    joined = [(s, table) for s, table in zip(scopes, tables, strict=True) if len(s) > 1 and table is not None]
-    return Terms(
-        [int(s) for s in states],
-        [*((v,) for v in range(len(states))), *(scope for scope, _ in joined)],
-        np.concatenate([reduction.model.log_unary, *(table for _, table in joined)]),
-        reduction.model.log_constant,
-        reduction,
-    )
+    used = np.ones(len(scopes), dtype=bool)
+    if len(scopes):
+        used = np.logical_or.reduceat(values != 0.0, terms.offsets[:-1])
+    used[: len(states)] = True
+    members = np.flatnonzero(used)
+    return replace(terms, scopes=[scopes[f] for f in members.tolist()], values=values[terms.positions(members)])
 
 
 def spread(values: FloatArray, offsets: IntArray) -> float:

@@ -77,7 +77,7 @@ class Upper:
         self.positions = [terms.positions(members) for members in self.members]
         self.trees: list[Tree] = []
         for cover, members in zip(covers, self.members, strict=True):
-            factors = Factors(terms.num_states, [terms.scopes[f] for f in members], terms.cut(terms.values, members))
+            factors = Factors(terms.num_states, [terms.scopes[f] for f in members], np.zeros(0))
             self.trees.append(plan_tree(factors, order=cover.order, memory_limit=memory_limit).run_often())
         self.count = np.zeros(len(terms.values))
         for p in self.positions:
@@ -158,7 +158,7 @@ class Upper:
             clock.check()
             p, scaled = self.positions[k], tables[k] / shares[k]
             offsets = offsets_of(np.diff(terms.offsets)[self.members[k]])
-            answer = tree.flat_marginals(scaled, of_factors=True, clock=clock)
+            answer = tree.marginals(scaled, of_factors=True, clock=clock)
             beliefs = answer.factor_marginals
             error += shares[k] * rounding(3 * len(tree.sequence.sizes) + sum(terms.num_states), spread(scaled, offsets))
             total += shares[k] * answer.log_z

@@ -8,7 +8,7 @@ Unaries, edges and factors are tables over one, two or more variables, and one e
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -93,7 +93,7 @@ class JunctionTree:
         num_edges = model.num_edges if core is None else len(core.edges)
         first = len(self.tree.factors.num_states)
         wanted = range(first, first + num_edges) if edge_marginals and num_edges else False
-        answer = self.tree.flat_marginals(_values(model, unary, core), of_factors=wanted, clock=clock)
+        answer = self.tree.marginals(_values(model, unary, core), of_factors=wanted, clock=clock)
         nodes, pairs = answer.marginals, answer.factor_marginals if wanted else np.zeros(len(model.log_pairwise))
         log_z = answer.log_z + log_scale + model.log_constant
         if core is None:
@@ -113,7 +113,7 @@ class JunctionTree:
         """Independent exact configurations (num_draws, n): variables drawn in reverse order of elimination."""
         model, core = self.model, self.core
         unary, _ = self._sum_leaves()
-        drawn = self.tree.with_values(_values(model, unary, core)).draw(num_draws, rng, clock)
+        drawn = self.tree.draw(num_draws, rng, clock, values=_values(model, unary, core))
         if core is None or not num_draws:
             return drawn if core is None else np.zeros((0, model.num_variables), dtype=np.int64)
         from fastmix.exact.leaves import draw_down
@@ -193,7 +193,7 @@ def kept_tree(model: MarkovRandomField, memory_limit: float | None = None) -> Ju
             factors = model_factors(model)
             order = find_order(factors.num_states, factors.scopes, effort=0.0)
             if order.total_entries <= CHEAP:
-                tree = replace(plan_tree(factors, order=order), factors=factors._replace(tables=[]))
+                tree = plan_tree(factors._replace(values=np.zeros(0)), order=order)
         kept["exact_tree"] = tree
     tree = kept["exact_tree"]
     found = None if tree is None else JunctionTree(model, tree, None)
@@ -217,7 +217,7 @@ def model_factors(model: MarkovRandomField, core: _Core | None = None) -> Factor
     scopes += list(zip(*edges.T.tolist(), strict=True)) if len(edges) else []
     flat, starts = number[model.structure.scope_variables].tolist(), model.structure.scope_starts.tolist()
     scopes += [tuple(flat[a:b]) for a, b in pairwise(starts)]
-    return Factors(counts.tolist(), scopes, []).with_values(_values(model, model.log_unary, core))
+    return Factors(counts.tolist(), scopes, _values(model, model.log_unary, core))
 
 
 def _values(model: MarkovRandomField, unary: FloatArray, core: _Core | None) -> FloatArray:

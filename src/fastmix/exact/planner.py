@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import FloatArray
 from fastmix.exact.search import Order
 
 if TYPE_CHECKING:
     from fastmix.exact.program import Program
 
-__all__ = ["Factors", "Planner", "Sequence", "Step", "strides"]
+__all__ = ["Factors", "Planner", "Row", "Sequence", "Step", "merge", "strides"]
+
+
+Row = tuple[int, int, int, int]  # the size of an axis, and its strides in three tables
 
 
 _JOINED = 256  # entries up to which the factors of one variable are joined beforehand
@@ -28,31 +28,23 @@ _RUN = 64  # entries of the innermost run of a table that is kept
 class Factors(NamedTuple):
     """A model as a product of tables.
 
-    ``scopes`` has one tuple of distinct variables per factor, ``tables`` its flat array of logs, the last variable of
-    the scope fastest; -inf forbids, and None stands for zeros.
+    ``scopes`` has one tuple of distinct variables per factor, ``values`` the logs of their tables, one after another,
+    the last variable of a scope fastest; -inf forbids.
     """
 
     num_states: Items[int]
     scopes: Items[tuple[int, ...]]
-    tables: Items[FloatArray | None]
-
-    def with_values(self, values: FloatArray) -> Factors:
-        """The same scopes with tables that lie one after another."""
-        stops = np.cumsum([0, *[math.prod([self.num_states[v] for v in scope]) for scope in self.scopes]])
-        used = np.append(0, np.cumsum(values != 0.0))[stops]
-        zero = (used[1:] == used[:-1]).tolist()
-        cuts = zip(pairwise(stops.tolist()), zero, strict=True)
-        return self._replace(tables=[None if empty else values[a:b] for (a, b), empty in cuts])
+    values: FloatArray
 
 
 @dataclass(eq=False)
 class Step:
-    """``out`` = sum of ``first`` times ``second`` over ``groups``; in place where ``out`` is ``first``."""
+    """``out`` = sum of ``first`` times ``second`` over ``rows``; in place where ``out`` is ``first``."""
 
     out: int
     first: int
     second: int  # -1 for a table of ones
-    groups: IntArray
+    rows: list[Row]
     entries: float
     gemm: tuple[int, int, int, int] | None = None  # number and sizes of matrix products, where it is that
 
@@ -65,11 +57,16 @@ class Sequence:
     sizes: list[int]  # their entries
     leaves: dict[int, list[int]]  # tables that are factors joined: the numbers of these
     steps: list[Step]
-    moves: dict[int, Step]  # tables that are computed in another layout than they are stored in: how they get there
+    moves: dict[
+        int, list[Row]
+    ]  # tables that are computed in another layout than they are stored in: how they get there
     last: list[tuple[int, ...]]  # by variable, the tables whose product is summed over it
+    slopes: dict[int, int]  # where the derivatives by computed tables are kept
+    moved_slopes: dict[int, int]  # the same in the layout in which a table is computed
+    num_slopes: int  # entries of all derivatives
     required_bytes: int  # peak memory of a run forward and backward
-    num_runs: int = 0  # of the program
-    program: Program | None = None  # made when marginals are first asked for, if tables are small
+    num_runs: int = 0
+    program: Program | None = None  # made for the first run
 
 
 class Planner:
@@ -112,14 +109,17 @@ class Planner:
                 waiting[min(self.scopes[out], key=place.__getitem__)].append(out)
         steps = [self._step(*step) for step in self.plain]
         moves = {
-            t: self._move(t, scope, stored)
+            t: merge(self.states, scope, strides(self.states, scope), {}, strides(self.states, stored))
             for t, (scope, stored) in enumerate(zip(self.scopes, self.stored, strict=True))
             if scope != stored and t not in self.leaves
         }
         moved = max([self.sizes[t] for t in moves], default=0)
-        required: float = 8.0 * (sum(self.sizes) + moved + self._peak_of_derivatives(steps))
-        required = int(min(required, 2.0**62))
-        return Sequence(self.stored, self.sizes, self.leaves, steps, moves, last, required)
+        slopes, moved_slopes, num_slopes = self._place_slopes(steps, moves)
+        required = 8.0 * (sum(self.sizes) + moved + num_slopes + sum([self.sizes[t] for t in self.leaves]))
+        return Sequence(
+            self.stored, self.sizes, self.leaves, steps, moves, last, slopes, moved_slopes, num_slopes,
+            int(min(required, 2.0**62)),
+        )  # fmt: skip
 
     def _table(self, scope: tuple[int, ...]) -> int:
         self.scopes.append(scope)
@@ -208,7 +208,7 @@ class Planner:
                 run *= self.states[plain[cut]]
             for out in (plain[:cut] + new + plain[cut:], scope, new + plain):
                 bare = b if second not in self.leaves else tuple([v for v in a if v in b]) + new
-                rate = self._rate(_merge(self.states, new + a, *[strides(self.states, c) for c in (a, bare, out)]))
+                rate = self._rate(merge(self.states, new + a, *[strides(self.states, c) for c in (a, bare, out)]))
                 ways.append((rate * entries, a, bare, out, False))
             # Where a table is copied, what is summed last goes innermost.
             own, shared, new = [tuple(sorted(c, key=self.place.__getitem__)) for c in (own, shared, new)]
@@ -222,7 +222,7 @@ class Planner:
             for cost, x, y, _, _ in ways:
                 for t, layout in ((first, x), (second, y)):
                     if layout != self.scopes[t] and t not in self.leaves:
-                        cost += 4.0 * self.sizes[t]
+                        cost += 8.0 * self.sizes[t]
                 costs.append(cost)
             _, self.stored[first], self.stored[second], scope, gemm = ways[costs.index(min(costs))]
         out_table = self._table(scope)
@@ -230,7 +230,7 @@ class Planner:
         return out_table
 
     @staticmethod
-    def _rate(rows: list[tuple[int, int, int, int]]) -> float:
+    def _rate(rows: list[Row]) -> float:
         """Nanoseconds by entry of the three sums of a step, measured once: runs in steps of one are fast."""
         total = 0.0
         for out in (1, 2, 3):
@@ -251,7 +251,7 @@ class Planner:
         if len(order) > 1 and entries > 64:  # the layout of the largest table goes first: its axes merge
             largest = max((a, b, o), key=len)
             order = tuple([v for v in order if v not in largest]) + largest
-        rows = _merge(states, order, strides(states, a), strides(states, b), strides(states, o))
+        rows = merge(states, order, strides(states, a), strides(states, b), strides(states, o))
         shape = None
         if gemm:
             shared = [states[v] for v in a if v in b and v in o]
@@ -261,26 +261,52 @@ class Planner:
                 math.prod([states[v] for v in a if v not in o]),
                 math.prod([states[v] for v in b if v not in a]),
             )
-        return Step(out, first, second, np.array(rows, dtype=np.int64), float(entries), shape)
+        return Step(out, first, second, rows, float(entries), shape)
 
-    def _move(self, t: int, scope: tuple[int, ...], stored: tuple[int, ...]) -> Step:
-        """A copy of a table to another layout."""
-        rows = _merge(self.states, scope, strides(self.states, scope), {}, strides(self.states, stored))
-        return Step(t, t, -1, np.array(rows, dtype=np.int64), float(self.sizes[t]))
+    def _place_slopes(
+        self, steps: list[Step], moves: dict[int, list[Row]]
+    ) -> tuple[dict[int, int], dict[int, int], int]:
+        """Places for derivatives by tables, going back through the steps, in both layouts, and the end.
 
-    def _peak_of_derivatives(self, steps: list[Step]) -> int:
-        """Entries of all derivatives that are held at once, going back through the steps."""
-        held = most = 0
+        They are used again: memory touched for the first time costs as much as a sum over it.
+        """
+        places: dict[int, int] = {}
+        moved: dict[int, int] = {}
+        free: dict[int, list[int]] = {}  # by size
+        end = 0
+
+        def take(t: int) -> int:
+            nonlocal end
+            size = _rounded(self.sizes[t])
+            if free.get(size):
+                return free[size].pop()
+            end += size
+            return end - size
+
         for step in reversed(steps):
-            if step.out != step.first:
-                held += self.sizes[step.first] + (self.sizes[step.second] if step.second >= 0 else 0)
-                most = max(most, held)
-                held -= self.sizes[step.out]
-                held -= sum([self.sizes[t] for t in (step.first, step.second) if t in self.leaves])
-        return most
+            if step.out == step.first:
+                continue
+            held = places.get(step.out)
+            size = _rounded(self.sizes[step.out])
+            if step.out in moves and held is not None:
+                moved[step.out] = take(step.out)
+                free.setdefault(size, []).append(held)
+                held = moved[step.out]
+            for t in (step.first, step.second):
+                if t >= 0 and t not in self.leaves:
+                    places[t] = take(t)
+            if held is not None:
+                free.setdefault(size, []).append(held)
+        return places, moved, end
 
 
-def strides(states: list[int], scope: tuple[int, ...]) -> dict[int, int]:
+def _rounded(size: int) -> int:
+    """A size or up to a quarter more, so that many are equal."""
+    shift = max(0, size.bit_length() - 3)
+    return -(-size >> shift) << shift
+
+
+def strides(states: Items[int], scope: tuple[int, ...]) -> dict[int, int]:
     """By variable of a table, how far apart its states are; the last variable is fastest."""
     step, steps = 1, {}
     for v in reversed(scope):
@@ -289,11 +315,11 @@ def strides(states: list[int], scope: tuple[int, ...]) -> dict[int, int]:
     return steps
 
 
-def _merge(
-    states: list[int], order: tuple[int, ...], a: dict[int, int], b: dict[int, int], o: dict[int, int]
-) -> list[tuple[int, int, int, int]]:
+def merge(
+    states: Items[int], order: tuple[int, ...], a: dict[int, int], b: dict[int, int], o: dict[int, int]
+) -> list[Row]:
     """Rows of sizes and strides of axes in three tables, those that follow each other in all of them as one."""
-    rows: list[tuple[int, int, int, int]] = []
+    rows: list[Row] = []
     size, x, y, z = 1, 0, 0, 0
     for v in order:
         n = states[v]

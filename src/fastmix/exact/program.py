@@ -1,28 +1,40 @@
-"""A sequence of small sums of products as arrays of integers, which a few functions run, compiled or not."""
+"""A sequence of sums of products as arrays of integers, and its runs: forward, backward for all marginals, draws."""
 
 from __future__ import annotations
 
 import math
-from itertools import chain
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._clock import Clock
 from fastmix.errors import ModelError
 from fastmix.exact import program_kernels as kernels
-from fastmix.exact.passes import limits
-from fastmix.exact.planner import Factors, Sequence, strides
-from fastmix.exact.search import Order
-from fastmix.graphs.basics import run_loop
+from fastmix.exact.planner import Factors, Row, Sequence, merge, strides
 from fastmix.model.build import offsets_of
 
-__all__ = ["Answer", "Program"]
+__all__ = ["Answer", "Program", "Run", "UnderflowError"]
 
 
-# Of a table, and of all cliques. Up to there it takes less time than a call for each step, half of it at the limits.
-_ENTRIES = 1 << 13
-_TOTAL = 1 << 20
+_PIECE = 1 << 26  # entries worked off between two looks at the clock
+_ARRANGED = 256  # entries of a step whose loops are put in order
+_RUN, _TILE = 8, 512  # entries of a run that is long, and of a tile where there is none
+_CHUNK = 1024  # entries of a run that stay in the first level of cache while an axis is summed
+# Tables are scaled when their largest entry leaves this range. A product of tables whose positive entries range over
+# less than exp(_LOG_RANGE) cannot underflow: the smallest normal double is exp(-708).
+_SCALES = 1e-15, 1e15
+_LOG_RANGE = 600.0
+_SMALLEST_TOTAL = 1e-200  # of what derivatives times tables must add up to
+_GOING_BACK = -1, -1, -1  # numbers of tables that matter going forward
+
+
+class UnderflowError(Exception):
+    """A product of tables in ordinary arithmetic could underflow: use logs."""
 
 
 class Answer(NamedTuple):
@@ -34,153 +46,337 @@ class Answer(NamedTuple):
     arithmetic: str
 
 
-class Program:
-    """What the functions of :mod:`fastmix.exact.program_kernels` take, made once for a sequence.
+class _Matrices(NamedTuple):
+    """A table seen as matrices (count, rows, columns), transposed or not."""
 
-    Attributes
-    ----------
-    offsets : list of int
-        Where the tables of the factors begin when they lie one after another, with the end.
+    place: int
+    shape: tuple[int, int, int]
+    flip: bool = False
+
+    def view(self, w: FloatArray) -> FloatArray:
+        """The matrices in the array of a run."""
+        found = w[self.place : self.place + math.prod(self.shape)].reshape(self.shape)
+        return found.transpose(0, 2, 1) if self.flip else found
+
+
+class Program:
+    """What :func:`fastmix.exact.program_kernels.run_steps` takes, made once for a sequence.
+
+    In the array of a run lie all tables, leaves first; a one, and what stands for it in the arithmetic; the values of
+    the factors; room for a table in another layout and for a table of sums; the derivatives by leaves, in their order,
+    and by other tables; the marginals of all variables, and of all factors.
     """
 
-    @staticmethod
-    def fits(sequence: Sequence, order: Order) -> bool:
-        """Whether the tables are so small that it is faster than step by step, and lie as they are computed."""
-        return order.total_entries <= _TOTAL and max(sequence.sizes, default=0) <= _ENTRIES and not sequence.moves
-
     def __init__(self, factors: Factors, sequence: Sequence) -> None:
-        states, scopes = [int(s) for s in factors.num_states], factors.scopes
-        sizes, end = sequence.sizes, sum(sequence.sizes)
-        placed = [*sequence.leaves, *[t for t in range(len(sizes)) if t not in sequence.leaves]]  # leaves come first
-        at = dict(zip(placed, _offsets([sizes[t] for t in placed]), strict=False))
-        starts = [at[t] for t in range(len(sizes))]
+        states, scopes, sizes, leaves = factors.num_states, factors.scopes, sequence.sizes, sequence.leaves
+        self.states, self.sequence = states, sequence
+        placed = [*leaves, *[t for t in range(len(sizes)) if t not in leaves]]
+        places = dict(zip(placed, _offsets([sizes[t] for t in placed]), strict=False))
+        self.places = [places[t] for t in range(len(sizes))]
+        self.leaf_sizes = np.array([sizes[t] for t in leaves], dtype=np.int64)
+        self.leaf_starts = offsets_of(self.leaf_sizes)[:-1]
+        self.leaf_end = int(self.leaf_sizes.sum())
         self.offsets = _offsets([math.prod([states[v] for v in scope]) for scope in scopes])
+        nodes = _offsets(states)
+        self.one = sum(sizes)
+        self.values = self.one + 2
+        self.spare = self.values + self.offsets[-1]
+        self.scratch = self.spare + max([sizes[t] for t in sequence.moves], default=0)
+        self.back = self.scratch + max(sizes, default=0)
+        self.slopes = self.back + self.leaf_end
+        self.nodes = self.slopes + sequence.num_slopes
+        self.joint = self.nodes + nodes[-1]
+        self.end = self.joint + self.offsets[-1]
         self.scalars = np.array([self.offsets[f] for f, scope in enumerate(scopes) if not scope], dtype=np.int64)
         free = [v for v, items in enumerate(sequence.last) if not items]
-        self.log_constant = sum([math.log(states[v]) for v in free])
-        nodes = _offsets(states)
-        self.nodes = np.zeros(nodes[-1])
-        for v in free:
-            self.nodes[nodes[v] : nodes[v + 1]] = 1.0 / states[v]
-        in_place = {step.second for step in sequence.steps if step.out == step.first}
-        patterns: dict[tuple[tuple[int, int], ...], IntArray] = {}
-        leaves: list[tuple[int, ...]] = []
-        members: list[tuple[int, int]] = []
-        readings: list[tuple[int, int, int]] = []
-        positions: list[IntArray] = []
-        targets: list[IntArray] = []
+        self.log_free = sum([math.log(states[v]) for v in free])
+        self.free = [(nodes[v], nodes[v + 1]) for v in free]
+        in_place = [step.second for step in sequence.steps if step.out == step.first]
+        self.changed = np.repeat(~np.isin(list(leaves), in_place), self.leaf_sizes)  # entries of other leaves
+        self.products: dict[int, tuple[_Matrices, _Matrices, _Matrices]] = {}
+        self.cuts: list[int] = []  # steps before which to look at the clock, or to multiply matrices
+        self._steps: list[tuple[int, ...]] = []
+        self._groups: list[Row] = []
+        self._entries = 0.0
+        members = sorted([(f, t) for t, own in leaves.items() for f in own])
+        for f, t in members:  # leaves are sums of logs
+            self._sum_to(scopes[f], sequence.scopes[t], self.values + self.offsets[f], self.places[t])
+        self.forward = len(self._steps)
+        self._go_forward()
+        self.backward = len(self._steps)
+        self._go_back()
+        self.reading = len(self._steps)
         seen: set[int] = set()
-        num_positions = num_targets = 0
-        for t, factors_of in sequence.leaves.items():
-            scope, size = sequence.scopes[t], sizes[t]
-            leaves.append((t, starts[t], size, len(members), len(members) + len(factors_of), t in in_place))
-            for f in factors_of:
-                members.append((f, num_positions))
-                positions.append(_pattern(states, scope, scopes[f], patterns) + self.offsets[f])
-                num_positions += size
-            for v in scope:
+        for t in leaves:
+            for v in sequence.scopes[t]:
                 if v not in seen:
                     seen.add(v)
-                    readings.append((starts[t], size, num_targets))
-                    targets.append(_pattern(states, scope, (v,), patterns) + nodes[v])
-                    num_targets += size
-        groups = [step.groups for step in sequence.steps]
-        steps, ones = _schedule(sequence, starts, end)
-        self.ones = np.array(ones, dtype=np.int64)
-        self.leaves = _table(leaves, 6), _table(members, 2), _joined(positions)
-        self.leaf_end = sum([sizes[t] for t in sequence.leaves])
-        self.steps = _table(steps, 13), np.concatenate(groups) if groups else np.zeros((0, 4), dtype=np.int64)
-        self.readings = _table(readings, 3), _joined(targets)
-        self.shape = len(sizes), end, max([len(g) for g in groups], default=0)
+                    self._sum_to(sequence.scopes[t], (v,), self.back + self.places[t], self.nodes + nodes[v])
+        is_member = np.zeros(len(scopes), dtype=np.int64)
+        is_member[[f for f, _ in members]] = 1
+        self.joints = len(self._steps) + offsets_of(is_member)  # by factor, the number of its step
+        for f, t in members:
+            self._sum_to(sequence.scopes[t], scopes[f], self.back + self.places[t], self.joint + self.offsets[f])
+        self.depth = max([step[4] - step[3] for step in self._steps], default=0)
+        self.steps = np.array(self._steps, dtype=np.int64).reshape(-1, 11)
+        self.groups = np.array(self._groups, dtype=np.int64).reshape(-1, 4)
+        del self._steps, self._groups
 
-    def run(self, values: FloatArray, wanted: range, *, compiled: bool = True) -> Answer | None:
-        """Log Z and marginals for the tables of all factors, one after another; None where they underflow.
+    def _go_forward(self) -> None:
+        sequence = self.sequence
+        for step in sequence.steps:
+            a, b, o = step.first, step.second, step.out
+            numbers = a, b if b >= 0 else len(sequence.sizes), o
+            target = self.spare if o in sequence.moves and o != a else self._place(o)
+            kind = kernels.SCALE if o == a else kernels.SUM
+            if step.gemm:
+                self._multiply(step.gemm, (self._place(a), self._place(b), target), 2)
+                kind = kernels.PRODUCT
+            self._add(step.rows, self._place(a), self._place(b), target, sequence.sizes[o], kind, numbers)
+            if target == self.spare:
+                self._add(sequence.moves[o], target, self.one + 1, self._place(o), sequence.sizes[o])
 
-        The same bits with and without the compiler. A :class:`ModelError` if no configuration has positive probability.
-        """
-        num_tables, end, depth = self.shape
-        w, ranges, scales = np.zeros(2 * end + 1), np.zeros(num_tables + 1), np.ones(len(self.steps[0]))
-        w[self.ones] = 1.0
-        log_z = run_loop(kernels.fill_leaves, (*self.leaves, values), (w, ranges), compiled=compiled)
-        np.exp(w[: self.leaf_end], out=w[: self.leaf_end])
-        verdict = kernels.IMPOSSIBLE
-        if log_z > -math.inf:
-            changed = w, ranges, scales, np.zeros(depth, dtype=np.int64)
-            verdict = run_loop(kernels.run_steps, (*self.steps, limits()), changed, compiled=compiled)
-        if verdict == kernels.IMPOSSIBLE:
-            raise ModelError("no configuration has positive probability: hard constraints contradict each other")
-        nodes, joint = self.nodes.copy(), np.zeros(len(values) if wanted else 0)
-        inputs = *self.leaves, *self.readings, end + 1, limits()[3], (wanted.start, wanted.stop)
-        if verdict == kernels.UNDERFLOW or not run_loop(
-            kernels.read_marginals, inputs, (w, nodes, joint), compiled=compiled
-        ):
-            return None
-        log_z += float(np.log(scales).sum())
-        if len(self.scalars):
-            log_z += float(values[self.scalars].sum())
-            if wanted:
-                joint[self.scalars] = 1.0
-        joint = joint[self.offsets[wanted.start] : self.offsets[wanted.stop]] if wanted else joint
-        return Answer(log_z + self.log_constant, nodes, joint, "linear")
+    def _go_back(self) -> None:
+        sequence = self.sequence
+        pending: dict[int, list[tuple[list[Row], int]]] = {}
+        for step in reversed(sequence.steps):
+            a, b, o = step.first, step.second, step.out
+            slope, kind = self._slope(o), kernels.PRODUCT if step.gemm else kernels.SUM
+            to_second = [(n, x, z, y) for n, x, y, z in step.rows]
+            if o == a:  # the table has b in it already, so this is the marginal of b
+                self._add(to_second, self._place(a), slope, self._slope(b), sequence.sizes[b])
+                pending.setdefault(o, []).append((step.rows, self._place(b)))
+                continue
+            # What was multiplied in place is in the table for good, so it comes to the derivative at the end.
+            for rows, place in pending.pop(o, ()):
+                self._add(rows, slope, place, slope, 0, kernels.SCALE)
+            if o in sequence.moves:
+                moved = self.slopes + sequence.moved_slopes[o]
+                rows = [(n, z, y, x) for n, x, y, z in sequence.moves[o]]
+                self._add(rows, slope, self.one + 1, moved, sequence.sizes[o])
+                slope = moved
+            for t, which in ((b, 1), (a, 0)):
+                if t < 0:
+                    continue
+                rows = to_second if which else [(n, y, z, x) for n, x, y, z in step.rows]
+                other = self._place(b if t == a else a)
+                if step.gemm:
+                    own = (other, self._slope(t), slope) if which else (self._slope(t), other, slope)
+                    self._multiply(step.gemm, own, which)
+                self._add(rows, other, slope, self._slope(t), sequence.sizes[t], kind, _GOING_BACK)
+
+    def _place(self, t: int) -> int:
+        return self.places[t] if t >= 0 else self.one + 1
+
+    def _slope(self, t: int) -> int:
+        """Where the derivative by a table is; that by a result is one."""
+        if t in self.sequence.leaves:
+            return self.back + self.places[t]
+        return self.slopes + self.sequence.slopes[t] if t in self.sequence.slopes else self.one + 1
+
+    def _sum_to(self, scope: tuple[int, ...], other: tuple[int, ...], place: int, target: int) -> None:
+        """A step that adds a table, summed or repeated over axes, to one over another scope."""
+        largest = max(scope, other, key=len)
+        rows = merge(self.states, largest, strides(self.states, scope), {}, strides(self.states, other))
+        self._add(rows, place, self.one, target, 0)
+
+    def _multiply(self, shape: tuple[int, int, int, int], places: tuple[int, int, int], which: int) -> None:
+        """Matrix products in place of the sum in the next step: of the first two to the third, or its derivatives."""
+        count, m, k, n = shape
+        shapes = (count, m, k), (count, k, n), (count, m, n)
+        a, b, o = [_Matrices(place, own) for place, own in zip(places, shapes, strict=True)]
+        orders = {0: (o, b._replace(flip=True), a), 1: (a._replace(flip=True), o, b), 2: (a, b, o)}
+        self.products[len(self._steps)] = orders[which]
+        self.cuts.append(len(self._steps))
+
+    def _add(
+        self, rows: list[Row], a: int, b: int, o: int, size: int, kind: int = kernels.SUM,
+        numbers: tuple[int, int, int] | None = None,
+    ) -> None:  # fmt: skip
+        """A step; with the numbers of its tables, its result is scaled."""
+        entries = math.prod([row[0] for row in rows])
+        if entries >= _ARRANGED:
+            rows = _arrange(rows)
+        self._entries += entries
+        if self._entries > _PIECE:
+            self.cuts.append(len(self._steps))
+            self._entries = 0.0
+        if kind != kernels.SCALE and rows[-1][1] == 0:  # so that the innermost run is that of a
+            a, b, rows = b, a, [(n, y, x, z) for n, x, y, z in rows]
+        first = len(self._groups)
+        self._groups += rows
+        scaled = numbers is not None
+        self._steps.append((a, b, o, first, len(self._groups), kind, size, scaled, *(numbers or _GOING_BACK)))
 
 
-def _schedule(sequence: Sequence, starts: list[int], end: int) -> tuple[list[tuple[int, ...]], list[int]]:
-    """All contractions, forward and backward, and where there are ones."""
-    sizes, back = [*sequence.sizes, 1], end + 1  # back leads from a table to its derivative
-    places = [*starts, end]
-    rows, row = [], 0
-    for step in sequence.steps:
-        rows.append((row, row + len(step.groups)))
-        row += len(step.groups)
-    used = {t for step in sequence.steps if step.out != step.first for t in (step.first, step.second)}
-    result: list[tuple[int, ...]] = []
-    ones = [end]
-    for step, groups in zip(sequence.steps, rows, strict=True):
-        a, b, o = step.first, step.second, step.out  # -1, for no second, is the last place and size
-        numbers = (a, b % len(sizes), o)
-        result.append((places[a], places[b], places[o], 1, 2, 3, *groups, o == a, sizes[o], *numbers))
-        if o not in used:
-            ones.append(back + places[o])
-    going_back = (-1, -1, -1)
-    pending: dict[int, list[tuple[int, tuple[int, int]]]] = {}
-    for step, groups in zip(reversed(sequence.steps), reversed(rows), strict=True):
-        a, b, o = step.first, step.second, step.out
-        slope = back + places[o]
-        if o == a:  # the table has b in it already, so this is the marginal of b
-            result.append((places[a], slope, back + places[b], 1, 3, 2, *groups, 0, 0, *going_back))
-            pending.setdefault(o, []).append((places[b], groups))
-            continue
-        # What was multiplied in place is in the table for good, so it comes to the derivative at the end.
-        for place, scaling in pending.pop(o, ()):
-            result.append((slope, place, slope, 1, 2, 3, *scaling, 1, 0, *going_back))
-        if b >= 0:
-            result.append((places[a], slope, back + places[b], 1, 3, 2, *groups, 0, sizes[b], *going_back))
-        result.append((places[b], slope, back + places[a], 2, 3, 1, *groups, 0, sizes[a], *going_back))
-    return result, ones
+def _arrange(rows: list[Row]) -> list[Row]:
+    """The axes in the order of fast loops: a long run innermost, the largest strides outermost."""
+    inner = max(rows, key=_worth)
+    rest = sorted([row for row in rows if row is not inner], key=lambda row: -sum(row[1:]))
+    n, x, y, z = inner
+    sums = [row for row in rest if row[3] == 0]
+    if n < _RUN or max(x, y, z) > 1:
+        inside, size = [inner], n  # a tile that holds contiguous pieces of all tables
+        for _ in rest:
+            for table in (3, 1, 2):
+                left = [row for row in rest if row[table] and row not in inside]
+                nearest = min(left, key=lambda row: row[table], default=None)
+                if nearest is not None and size * nearest[0] <= _TILE:
+                    inside.append(nearest)
+                    size *= nearest[0]
+        return [row for row in rest if row not in inside] + inside[::-1]
+    if sums and z:  # a piece of the result stays in the first level of cache until it is summed
+        middle = max(sums)
+        rest.remove(middle)
+        if n > _CHUNK and n % _CHUNK == 0:
+            rest.append((n // _CHUNK, x * _CHUNK, y * _CHUNK, z * _CHUNK))
+            inner = (_CHUNK, x, y, z)
+        rest.append(middle)
+    return [*rest, inner]
 
 
-def _offsets(sizes: list[int]) -> list[int]:
+def _worth(row: Row) -> float:
+    """How fast a loop over an axis is: as long as it has steps of one, and its results are not a single one."""
+    size, a, b, o = row
+    broken = (a > 1) + (b > 1) + (o > 1)
+    return float(min(size, 16 if broken else 64)) / 8**broken * (1.0 if o else 0.7)
+
+
+class Run:
+    """The tables of one run through a program, forward: all tables and log Z.
+
+    The same bits with and without the compiler.
+
+    Raises
+    ------
+    ModelError
+        If no configuration has positive probability.
+    UnderflowError
+        If ordinary arithmetic would not do.
+    """
+
+    def __init__(
+        self, program: Program, values: FloatArray, arithmetic: str, clock: Clock, *, compiled: bool = True
+    ) -> None:
+        self.program, self.arithmetic, self.clock = program, arithmetic, clock
+        self.mode = {"linear": kernels.LINEAR, "log": kernels.LOG, "max": kernels.MAX}[arithmetic]
+        is_linear = self.mode == kernels.LINEAR
+        self.w = np.zeros(program.end)
+        self.w[program.one : program.one + 2] = 1.0, float(is_linear)
+        self.w[program.values : program.spare] = values
+        ranges = np.zeros(len(program.places) + 1)
+        self.scales = np.full(len(program.steps), float(is_linear))
+        digits = np.zeros(program.depth, dtype=np.int64)
+        self.kernel: Callable[..., int] = _compiled() if compiled else kernels.run_steps
+        self.inputs: tuple[Any, Any] = program.steps, program.groups
+        self.changed: list[Any] = [self.w, ranges, self.scales, digits]
+        if not compiled:
+            self.inputs = program.steps.tolist(), program.groups.tolist()
+            self.changed = [memoryview(array) for array in self.changed]
+        self._go(0, program.forward, kernels.LINEAR)
+        self.log_z = self._scale_leaves(ranges)
+        self._go(program.forward, program.backward, self.mode)
+        self.log_z += float((np.log(self.scales) if is_linear else self.scales).sum())
+        self.log_z += float(values[program.scalars].sum())
+        if arithmetic != "max":
+            self.log_z += program.log_free
+
+    def _go(self, first: int, last: int, mode: int) -> None:
+        """Do some steps."""
+        program = self.program
+        for start, stop in pairwise([first, *[cut for cut in program.cuts if first < cut < last], last]):
+            self.clock.check()
+            if mode == kernels.LINEAR and start in program.products:
+                left, right, out = [part.view(self.w) for part in program.products[start]]
+                np.matmul(left, right, out=out)
+            limits = (*_SCALES, _LOG_RANGE)
+            verdict = self.kernel(*self.inputs, mode, limits, start, stop, program.scratch, *self.changed)
+            if verdict == kernels.IMPOSSIBLE:
+                raise ModelError("no configuration has positive probability: hard constraints contradict each other")
+            if verdict == kernels.UNDERFLOW:
+                raise UnderflowError
+
+    def _scale_leaves(self, ranges: FloatArray) -> float:
+        """Take the largest entry out of every leaf; the sum of their logs."""
+        program = self.program
+        if not program.leaf_end:
+            return 0.0
+        flat = self.w[: program.leaf_end]
+        tops = np.maximum.reduceat(flat, program.leaf_starts)
+        if tops.min() == -np.inf:
+            raise ModelError("no configuration has positive probability: the factors of a variable forbid all")
+        flat -= np.repeat(tops, program.leaf_sizes)
+        if self.mode == kernels.LINEAR:
+            lows = np.minimum.reduceat(np.where(flat == -np.inf, 0.0, flat), program.leaf_starts)
+            ranges[list(program.sequence.leaves)] = -lows
+            np.exp(flat, out=flat)
+        return float(tops.sum())
+
+    def marginals(self, wanted: range) -> Answer:
+        """Backward: marginals of all variables and of some factors."""
+        program, w = self.program, self.w
+        self._go(program.backward, program.reading, self.mode)
+        if program.leaf_end:
+            beliefs, tables = w[program.back : program.slopes], w[: program.leaf_end]
+            if self.mode == kernels.LINEAR:
+                np.multiply(beliefs, tables, out=beliefs, where=program.changed)
+            else:
+                np.add(beliefs, tables, out=beliefs, where=program.changed)
+                beliefs -= np.repeat(np.maximum.reduceat(beliefs, program.leaf_starts), program.leaf_sizes)
+                np.exp(beliefs, out=beliefs)
+            totals = np.add.reduceat(beliefs, program.leaf_starts)
+            if not totals.min() > _SMALLEST_TOTAL:
+                raise UnderflowError
+            beliefs /= np.repeat(totals, program.leaf_sizes)
+        self._go(program.reading, int(program.joints[0]), kernels.LINEAR)
+        nodes, joint = w[program.nodes : program.joint].copy(), np.zeros(0)
+        for start, stop in program.free:
+            nodes[start:stop] = 1.0 / (stop - start)
+        if wanted:
+            self._go(int(program.joints[wanted.start]), int(program.joints[wanted.stop]), kernels.LINEAR)
+            w[program.joint + program.scalars] = 1.0
+            joint = w[program.joint :][program.offsets[wanted.start] : program.offsets[wanted.stop]].copy()
+        return Answer(self.log_z, nodes, joint, self.arithmetic)
+
+    def trace(self, order: IntArray, num_draws: int, rng: np.random.Generator | None) -> IntArray:
+        """Configurations drawn backwards through the order, or the most probable without a generator."""
+        program, sequence, counts = self.program, self.program.sequence, self.program.states
+        states = np.zeros((num_draws, len(sequence.last)), dtype=np.int64)
+        for v in reversed(order.tolist()):
+            self.clock.check()
+            count = counts[v]
+            logits = np.zeros((num_draws, count))
+            for t in sequence.last[v]:
+                steps = strides(counts, sequence.scopes[t])
+                index = np.full(num_draws, program.places[t])
+                for u, step in steps.items():
+                    if u != v:
+                        index += step * states[:, u]
+                values = self.w[index[:, None] + steps[v] * np.arange(count)]
+                if self.mode == kernels.LINEAR:
+                    with np.errstate(divide="ignore"):
+                        values = np.log(values)
+                logits += values
+            if rng is None:
+                states[:, v] = logits.argmax(axis=1)
+                continue
+            cumulative = np.cumsum(np.exp(logits - logits.max(axis=1, keepdims=True)), axis=1)
+            # random() is at most 1 - 2**-53, so the product is below the total also after rounding.
+            threshold = rng.random(num_draws) * cumulative[:, -1]
+            states[:, v] = (cumulative <= threshold[:, None]).sum(axis=1)
+        return states
+
+
+@cache
+def _compiled() -> Callable[..., int]:
+    from fastmix._jit import njit
+
+    # Largest and smallest entries are found several at a time where NaN has no meaning; sums keep their order.
+    options = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"nnan", "nsz"}}
+    compiled: Callable[..., int] = njit(**options)(kernels.run_steps)
+    return compiled
+
+
+def _offsets(sizes: Items[int]) -> list[int]:
     """Where blocks of these sizes begin, and the end."""
     return offsets_of(np.array(sizes, dtype=np.int64)).tolist()
-
-
-def _pattern(
-    states: list[int], scope: tuple[int, ...], part: tuple[int, ...], made: dict[tuple[tuple[int, int], ...], IntArray]
-) -> IntArray:
-    """By entry of a table, that of a table over some of its variables; equal ones are made once."""
-    steps = strides(states, part)
-    key = tuple([(states[v], steps.get(v, 0)) for v in scope])
-    if key not in made:
-        found = np.zeros(1, dtype=np.int64)
-        for count, step in key:
-            found = (found[:, None] + step * np.arange(count)).reshape(-1)
-        made[key] = found
-    return made[key]
-
-
-def _table(rows: list[Any], columns: int) -> IntArray:
-    return np.array(list(chain.from_iterable(rows)), dtype=np.int64).reshape(-1, columns)
-
-
-def _joined(arrays: list[IntArray]) -> IntArray:
-    return np.concatenate([np.zeros(0, dtype=np.int64), *arrays])

@@ -1,9 +1,9 @@
-"""A whole sequence of small sums of products, forward and backward, in one flat array.
+"""The loop that runs a sequence of sums of products of two tables, in ordinary arithmetic or in logarithms.
 
-All tables lie one after another, then a one, then the derivatives in the same order. A contraction is given by rows of
-a size and three strides, as in :mod:`fastmix.exact.loops`.
+All tables lie in one flat array. A sum of products is given by where its three tables begin and by rows of a size and
+three strides, 0 where a table lacks the axes.
 
-The functions are loops that run compiled, on arrays, or as they are, on lists: a sequence that is run once or twice
+The function runs compiled, on arrays, or as it is, on lists and views of memory: a sequence that is run once or twice
 needs no compiler. Sums are in the order of the loops and nothing is fused, so that both give the same bits.
 """
 
@@ -12,134 +12,142 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["DONE", "IMPOSSIBLE", "UNDERFLOW", "fill_leaves", "read_marginals", "run_steps"]
+__all__ = ["DONE", "IMPOSSIBLE", "LINEAR", "LOG", "MAX", "PRODUCT", "SCALE", "SUM", "UNDERFLOW", "run_steps"]
 
 DONE = 0
 IMPOSSIBLE = 1
 UNDERFLOW = 2
 
+LINEAR = 0
+LOG = 1
+MAX = 2
 
-def fill_leaves(leaves: Any, members: Any, positions: Any, values: Any, w: Any, ranges: Any) -> float:
-    """Logs of factors joined, their largest entries taken out; the sum of these, -inf where a table is zero.
+SUM = 0
+SCALE = 1
+PRODUCT = 2
 
-    A row of ``leaves`` has the number of a table, where it lies in ``w``, its size, its first row of ``members`` and
-    that after its last, and whether it multiplies another table in place. A row of ``members`` has the number of a
-    factor, and where its ``positions`` begin: by entry of the leaf, the entry of ``values`` that belongs to it.
-    ``ranges`` get the logarithm of the largest ratio of the entries of every leaf.
+_RUN = 8  # entries of an innermost loop that are worth views of their own
+
+
+def run_steps(
+    steps: Any, groups: Any, arithmetic: int, limits: Any, first: int, last: int, scratch: int, w: Any, ranges: Any,
+    scales: Any, digits: Any,
+) -> int:  # fmt: skip
+    """Do the steps from ``first`` to before ``last``: :data:`DONE`, :data:`IMPOSSIBLE` or :data:`UNDERFLOW`.
+
+    A row of ``steps`` has where the tables a, b and o begin in ``w``; its first row of ``groups`` and that after its
+    last, the innermost loop; what to do (:data:`SUM` fills o with the sum of a times b, :data:`SCALE` multiplies o by
+    b, :data:`PRODUCT` is a sum that was a matrix product and is done, in ordinary arithmetic); the entries of o, 0 if
+    the sum is added to what is there; whether these are to be scaled; and going forward the numbers of the three
+    tables, -1 going back. ``limits`` are the range in which tables are not scaled and the largest log of a ratio of
+    entries; ``ranges`` have these logs by table; ``scales`` get what tables are divided by going forward. From
+    ``scratch`` on there is room for a table, and in ``digits`` for the groups of a step.
     """
-    log_scale = 0.0
-    for k in range(len(leaves)):
-        leaf = leaves[k]
-        start, size = leaf[1], leaf[2]
-        for m in range(leaf[3], leaf[4]):
-            place = members[m][1]
-            for i in range(size):
-                w[start + i] += values[positions[place + i]]
-        high, low = -math.inf, math.inf
-        for i in range(start, start + size):
-            high = max(high, w[i])
-            if w[i] > -math.inf:
-                low = min(low, w[i])
-        if high == -math.inf:
-            return high
-        log_scale += high
-        ranges[leaf[0]] = high - low
-        for i in range(start, start + size):
-            w[i] -= high
-    return log_scale
-
-
-def run_steps(steps: Any, groups: Any, limits: Any, w: Any, ranges: Any, scales: Any, digits: Any) -> int:
-    """Do all contractions: :data:`DONE`, :data:`IMPOSSIBLE` or :data:`UNDERFLOW`.
-
-    A row of ``steps`` has where the tables a, b and o lie; the columns of their strides in ``groups``; its first row
-    there and that after its last, the innermost loop; whether o is multiplied by b, instead of adding the sum of a
-    times b to it; the entries of o to look at, 0 where that is not needed; and going forward the numbers of the three
-    tables, -1 going back. ``limits`` as of :func:`fastmix.exact.passes.limits`; ``scales``, ones, get what tables are
-    divided by going forward; ``digits`` is room for the groups of a step.
-    """
-    least, most, most_range = limits[0], limits[1], limits[2]
-    for s in range(len(steps)):
+    for s in range(first, last):
         step = steps[s]
-        ia, ib, io, ca, cb, co, first, last = step[0], step[1], step[2], step[3], step[4], step[5], step[6], step[7]
-        scale, size, out = step[8], step[9], step[12]
-        if out >= 0 and ranges[step[10]] + ranges[step[11]] > most_range:
+        a, b, o, start, stop, kind, size, out = (
+            step[0], step[1], step[2], step[3], step[4], step[5], step[6], step[10],
+        )  # fmt: skip
+        if arithmetic == LINEAR and out >= 0 and ranges[step[8]] + ranges[step[9]] > limits[2]:
             return UNDERFLOW
-        begin, inner = io, groups[last - 1]
-        n, an, bn, on = inner[0], inner[ca], inner[cb], inner[co]
-        count = 1
-        for d in range(first, last - 1):
-            digits[d - first] = 0
+        inner = groups[stop - 1]
+        n, an, bn, on = inner[0], inner[1], inner[2], inner[3]
+        count, is_sum = 1, on == 0
+        for d in range(start, stop - 1):
+            digits[d - start] = 0
             count *= groups[d][0]
-        for _ in range(count):
-            if scale:
-                for i in range(n):
-                    w[io + i * on] *= w[ib + i * bn]
-            elif on == 0:
-                total = 0.0
-                for i in range(n):
-                    total += w[ia + i * an] * w[ib + i * bn]
-                w[io] += total
-            else:
-                for i in range(n):
-                    w[io + i * on] += w[ia + i * an] * w[ib + i * bn]
-            for d in range(last - 2, first - 1, -1):
-                row = groups[d]
-                digits[d - first] += 1
-                ia, ib, io = ia + row[ca], ib + row[cb], io + row[co]
-                if digits[d - first] < row[0]:
-                    break
-                digits[d - first] = 0
-                ia, ib, io = ia - row[0] * row[ca], ib - row[0] * row[cb], io - row[0] * row[co]
-        if size == 0:
+            is_sum = is_sum or groups[d][3] == 0
+        rounds = 2 if arithmetic == LOG and kind != SCALE and is_sum else 1
+        if kind == PRODUCT and arithmetic == LINEAR:
+            rounds = 0
+        elif kind != SCALE:
+            for i in range(o, o + size):
+                w[i] = 0.0 if arithmetic == LINEAR else -math.inf
+        for turn in range(rounds):
+            ia, ib, io, away = a, b, o, 0
+            if turn == 1:  # the largest terms are known: add up the exponentials beside them
+                away = scratch - o
+                for i in range(scratch, scratch + size):
+                    w[i] = 0.0
+            for _ in range(count):
+                if arithmetic == LINEAR and kind != SCALE and on == 0:
+                    even, odd, third, fourth = 0.0, 0.0, 0.0, 0.0  # so that no term waits for the one before
+                    m = n // 4 * 4
+                    for i in range(0, m, 4):
+                        ja, jb = ia + i * an, ib + i * bn
+                        even += w[ja] * w[jb]
+                        odd += w[ja + an] * w[jb + bn]
+                        third += w[ja + 2 * an] * w[jb + 2 * bn]
+                        fourth += w[ja + 3 * an] * w[jb + 3 * bn]
+                    for i in range(m, n):
+                        even += w[ia + i * an] * w[ib + i * bn]
+                    w[io] += (even + odd) + (third + fourth)
+                elif arithmetic == LINEAR and n >= _RUN and on == 1 and an == 1 and bn <= 1:
+                    x, y, z = w[ia : ia + n], w[ib : ib + n], w[io : io + n]
+                    factor = w[ib]
+                    if kind == SCALE and bn == 0:
+                        for i in range(n):
+                            z[i] *= factor
+                    elif kind == SCALE:
+                        for i in range(n):
+                            z[i] *= y[i]
+                    elif bn == 0:
+                        for i in range(n):
+                            z[i] += x[i] * factor
+                    else:
+                        for i in range(n):
+                            z[i] += x[i] * y[i]
+                elif arithmetic == LINEAR and kind == SCALE:
+                    for i in range(n):
+                        w[io + i * on] *= w[ib + i * bn]
+                elif arithmetic == LINEAR:
+                    for i in range(n):
+                        w[io + i * on] += w[ia + i * an] * w[ib + i * bn]
+                elif kind == SCALE:
+                    for i in range(n):
+                        w[io + i * on] += w[ib + i * bn]
+                elif turn == 0:
+                    for i in range(n):
+                        w[io + i * on] = max(w[io + i * on], w[ia + i * an] + w[ib + i * bn])
+                else:
+                    for i in range(n):
+                        value = w[ia + i * an] + w[ib + i * bn]
+                        if value > -math.inf:
+                            w[io + away + i * on] += math.exp(value - w[io + i * on])
+                for d in range(stop - 2, start - 1, -1):
+                    row = groups[d]
+                    digits[d - start] += 1
+                    ia, ib, io = ia + row[1], ib + row[2], io + row[3]
+                    if digits[d - start] < row[0]:
+                        break
+                    digits[d - start] = 0
+                    ia, ib, io = ia - row[0] * row[1], ib - row[0] * row[2], io - row[0] * row[3]
+            if turn == 1:
+                for i in range(size):
+                    if w[scratch + i] > 0.0:
+                        w[o + i] += math.log(w[scratch + i])
+        if not step[7]:
             continue
-        high, low = 0.0, math.inf
-        for i in range(begin, begin + size):
-            high = max(high, w[i])
-            if w[i] > 0.0:
-                low = min(low, w[i])
+        high, low = 0.0 if arithmetic == LINEAR else -math.inf, math.inf
+        z = w[o : o + size]
+        for i in range(size):
+            high = max(high, z[i])
+            low = min(low, z[i] if z[i] > 0.0 else math.inf)
+        if arithmetic != LINEAR:
+            if high == -math.inf:
+                return IMPOSSIBLE
+            for i in range(size):
+                z[i] -= high
+            if out >= 0:
+                scales[s] = high
+            continue
         if not high > 0.0:
             return IMPOSSIBLE if out >= 0 else UNDERFLOW
-        if size == 1 or not least < high < most:
-            for i in range(begin, begin + size):
-                w[i] /= high
+        if size == 1 or not limits[0] < high < limits[1]:
+            for i in range(size):
+                z[i] /= high
             if out >= 0:
                 scales[s] = high
         if out >= 0:
             ranges[out] = math.log(high) - math.log(low)
     return DONE
-
-
-def read_marginals(
-    leaves: Any, members: Any, positions: Any, readings: Any, targets: Any, back: int, least: float, wanted: Any,
-    w: Any, nodes: Any, joint: Any,
-) -> bool:  # fmt: skip
-    """Add up the marginals of leaves to those of variables and of factors; whether none has underflown.
-
-    Derivatives begin at ``back`` in ``w``. A row of ``readings`` has where the leaf of a variable lies, its size, and
-    where its ``targets`` begin: by entry of the leaf, the entry of ``nodes`` that it belongs to. ``wanted`` are the
-    first factor whose marginals are added to ``joint``, laid out as the values, and that after the last.
-    """
-    for k in range(len(leaves)):
-        leaf = leaves[k]
-        start, size = leaf[1], leaf[2]
-        begin = back + start
-        total = 0.0
-        for i in range(size):
-            if not leaf[5]:
-                w[begin + i] *= w[start + i]
-            total += w[begin + i]
-        if not total > least:
-            return False
-        for i in range(size):
-            w[begin + i] /= total
-        for m in range(leaf[3], leaf[4]):
-            place = members[m][1]
-            if wanted[0] <= members[m][0] < wanted[1]:
-                for i in range(size):
-                    joint[positions[place + i]] += w[begin + i]
-    for r in range(len(readings)):
-        begin, place = back + readings[r][0], readings[r][2]
-        for i in range(readings[r][1]):
-            nodes[targets[place + i]] += w[begin + i]
-    return True

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -23,9 +23,8 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import format_bytes
 from fastmix.errors import ResourceError
-from fastmix.exact.passes import Run, UnderflowError
 from fastmix.exact.planner import Factors, Planner, Sequence
-from fastmix.exact.program import Answer, Program
+from fastmix.exact.program import Answer, Program, Run, UnderflowError
 from fastmix.exact.search import Order, find_order
 
 __all__ = ["Answer", "Tree", "plan_tree", "refuse"]
@@ -63,102 +62,56 @@ class Tree:
         work = sum([(_SECONDS_PER_PRODUCT if s.gemm else _SECONDS_PER_ENTRY) * s.entries for s in steps])
         return work + _SECONDS_PER_BYTE * self.required_bytes + _SECONDS_PER_STEP * len(steps)
 
-    def with_values(self, values: FloatArray) -> Tree:
-        """The same sequence for other tables of the same factors, which lie one after another."""
-        return replace(self, factors=self.factors.with_values(values))
-
-    def marginals(self, *, of_factors: bool | range = False, clock: Clock = NO_LIMIT) -> Answer:
-        """Log Z and all marginals.
-
-        ``of_factors`` asks for the marginal of every factor's scope too, or has the numbers of those to give. A factor
-        of zeros asks for the marginal of any other scope.
-        """
-        try:
-            run = self._collect(clock)
-            beliefs = run.beliefs()
-        except UnderflowError:
-            run = Run(self, "log", clock)
-            run.collect()
-            beliefs = run.beliefs()
-        return self._read(run, beliefs, self._wanted(of_factors))
-
     def run_often(self) -> Tree:
-        """The tree itself, told that :meth:`flat_marginals` is going to be called many times: it compiles at once."""
+        """The tree itself, told that it is going to be run many times: it compiles at once."""
         self.sequence.num_runs = max(self.sequence.num_runs, _PLAIN_RUNS)
         return self
 
-    def flat_marginals(
-        self, values: FloatArray, *, of_factors: bool | range = False, clock: Clock = NO_LIMIT
+    def marginals(
+        self, values: FloatArray | None = None, *, of_factors: bool | range = False, clock: Clock = NO_LIMIT
     ) -> Answer:
-        """Log Z and all marginals for other tables, which lie one after another, as the marginals will.
+        """Log Z and all marginals, also for other tables, which lie one after another.
 
-        A sequence of small tables is run as a whole. That gives the same bits compiled and not: the first two calls of
-        a short one are not worth loading the compiler. Parameters and errors as for :meth:`marginals`.
+        ``of_factors`` asks for the marginal of every factor's scope too, or has the numbers of those to give. A factor
+        of zeros asks for the marginal of any other scope. The first two runs of a short sequence are not worth loading
+        the compiler; they give the same bits without.
         """
-        sequence, wanted = self.sequence, self._wanted(of_factors)
-        if Program.fits(sequence, self.order):
-            clock.check()
-            sequence.num_runs += 1
-            if sequence.program is None:
-                sequence.program = Program(self.factors, sequence)
-            short = sequence.num_runs <= _PLAIN_RUNS and self.order.total_entries <= _PLAIN_ENTRIES
-            compiled = not short or _compiler_is_loaded()
-            if (found := sequence.program.run(values, wanted, compiled=compiled)) is not None:
-                return found
-        return self.with_values(values).marginals(of_factors=of_factors, clock=clock)
+        every = range(len(self.factors.scopes) if of_factors else 0)
+        wanted = of_factors if isinstance(of_factors, range) else every
+        try:
+            return self._run(values, "linear", clock).marginals(wanted)
+        except UnderflowError:
+            return self._run(values, "log", clock).marginals(wanted)
 
-    def draw(self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
+    def draw(
+        self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT, *, values: FloatArray | None = None
+    ) -> IntArray:
         """Independent exact configurations (num_draws, n)."""
-        return self._collect(clock).trace(num_draws, rng)
+        try:
+            run = self._run(values, "linear", clock)
+        except UnderflowError:
+            run = self._run(values, "log", clock)
+        return run.trace(self.order.order, num_draws, rng)
 
     def most_probable(self, clock: Clock = NO_LIMIT) -> tuple[float, IntArray]:
         """The largest log-weight of a configuration, and one that has it."""
-        run = Run(self, "max", clock)
-        run.collect()
-        return run.log_z, run.trace(1, None)[0]
+        run = self._run(None, "max", clock)
+        return run.log_z, run.trace(self.order.order, 1, None)[0]
 
-    def _collect(self, clock: Clock) -> Run:
-        run = Run(self, "linear", clock)
-        try:
-            run.collect()
-        except UnderflowError:
-            run = Run(self, "log", clock)
-            run.collect()
-        return run
-
-    def _wanted(self, of_factors: bool | range) -> range:
-        return of_factors if isinstance(of_factors, range) else range(len(self.factors.scopes) if of_factors else 0)
-
-    def _read(self, run: Run, beliefs: dict[int, FloatArray], wanted: range) -> Answer:
-        states, scopes = self.factors.num_states, self.factors.scopes
-        by_factor: list[FloatArray] = [np.ones(1)] * len(wanted)  # of those without variables
-        by_variable: list[FloatArray | None] = [None] * len(states)
-        for t, members in self.sequence.leaves.items():
-            scope = self.sequence.scopes[t]
-            belief = beliefs[t].reshape([states[v] for v in scope])
-            for axis, v in enumerate(scope):
-                if by_variable[v] is None:
-                    by_variable[v] = _sum_to(belief, (axis,))
-            for f in members:
-                if f in wanted:
-                    table = _sum_to(belief, tuple([scope.index(v) for v in scopes[f]]))
-                    by_factor[f - wanted.start] = table.reshape(-1)
-        marginals = [np.full(s, 1.0 / s) if m is None else m for s, m in zip(states, by_variable, strict=True)]
-        nodes, joint = [np.concatenate([np.zeros(0), *tables]) for tables in (marginals, by_factor)]
-        return Answer(run.log_z, nodes, joint, run.arithmetic)
+    def _run(self, values: FloatArray | None, arithmetic: str, clock: Clock) -> Run:
+        sequence = self.sequence
+        clock.check()
+        sequence.num_runs += 1
+        if sequence.program is None:
+            sequence.program = Program(self.factors, sequence)
+        short = sequence.num_runs <= _PLAIN_RUNS and self.order.total_entries <= _PLAIN_ENTRIES
+        compiled = not short or _compiler_is_loaded()
+        given = self.factors.values if values is None else values
+        return Run(sequence.program, given, arithmetic, clock, compiled=compiled)
 
 
 def _compiler_is_loaded() -> bool:
     return "numba" in sys.modules
-
-
-def _sum_to(table: FloatArray, axes: tuple[int, ...]) -> FloatArray:
-    """A table summed over all but some axes, in their order."""
-    if len(axes) < table.ndim:
-        kept = sorted(axes)
-        table = np.add.reduce(table, axis=tuple([a for a in range(table.ndim) if a not in axes]))
-        axes = tuple([kept.index(a) for a in axes])
-    return table if axes == tuple(range(len(axes))) else table.transpose(axes)
 
 
 def plan_tree(

@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from fastmix._jit import fused, outer, summing
-from fastmix.exact.loops import _dot
 
 __all__ = ["binary_residuals", "clamped_sweep", "conditional_residuals"]
 
@@ -109,6 +108,14 @@ def conditional_residuals(fields, states, num_states, starts, tables, table_star
                     mean += probabilities[s] * tables[at + s * width + k]
                 fields[r, first + k] = mean / norm - tables[at + x * width + k]
         logs[r] = total
+
+
+@summing
+def _dot(x, y):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for i in range(len(x)):
+        total += x[i] * y[i]
+    return total
 
 
 @outer
