@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +24,7 @@ _JOINED = 256  # entries up to which the factors of one variable are joined befo
 _SMALL_SHARE = 64  # of a clique that its factors may take when joined
 _LAYOUT_ENTRIES = 1 << 15  # of a clique whose layouts are chosen with care
 _RUN = 64  # entries of the innermost run of a table that is kept
+_WASTE = 4  # times the memory that a table needs, which it may get
 
 
 class Factors(NamedTuple):
@@ -270,40 +272,31 @@ class Planner:
 
         They are used again: memory touched for the first time costs as much as a sum over it.
         """
-        places: dict[int, int] = {}
-        moved: dict[int, int] = {}
-        free: dict[int, list[int]] = {}  # by size
+        blocks: dict[tuple[int, bool], tuple[int, int]] = {}  # by table and layout: size and place
+        free: list[tuple[int, int]] = []
         end = 0
-
-        def take(t: int) -> int:
-            nonlocal end
-            size = _rounded(self.sizes[t])
-            if free.get(size):
-                return free[size].pop()
-            end += size
-            return end - size
-
         for step in reversed(steps):
             if step.out == step.first:
                 continue
-            held = places.get(step.out)
-            size = _rounded(self.sizes[step.out])
-            if step.out in moves and held is not None:
-                moved[step.out] = take(step.out)
-                free.setdefault(size, []).append(held)
-                held = moved[step.out]
-            for t in (step.first, step.second):
-                if t >= 0 and t not in self.leaves:
-                    places[t] = take(t)
-            if held is not None:
-                free.setdefault(size, []).append(held)
-        return places, moved, end
-
-
-def _rounded(size: int) -> int:
-    """A size or up to a quarter more, so that many are equal."""
-    shift = max(0, size.bit_length() - 3)
-    return -(-size >> shift) << shift
+            own = step.out, False
+            wanted = [(t, False) for t in (step.first, step.second) if t >= 0 and t not in self.leaves]
+            if step.out in moves:
+                wanted.insert(0, (step.out, True))
+            for key in wanted:
+                size = self.sizes[key[0]]
+                k = bisect_left(free, (size, 0))
+                if k < len(free) and free[k][0] <= _WASTE * size:
+                    blocks[key] = free.pop(k)
+                else:
+                    blocks[key] = size, end
+                    end += size
+                if key[1] and own in blocks:
+                    insort(free, blocks[own])
+                    own = key
+            if own in blocks:
+                insort(free, blocks[own])
+        slopes, moved = [{t: b[1] for (t, is_moved), b in blocks.items() if is_moved == k} for k in (False, True)]
+        return slopes, moved, end
 
 
 def strides(states: Items[int], scope: tuple[int, ...]) -> dict[int, int]:

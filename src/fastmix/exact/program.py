@@ -98,9 +98,13 @@ class Program:
         self._steps: list[tuple[int, ...]] = []
         self._groups: list[Row] = []
         self._entries = 0.0
-        members = sorted([(f, t) for t, own in leaves.items() for f in own])
-        for f, t in members:  # leaves are sums of logs
-            self._sum_to(scopes[f], sequence.scopes[t], self.values + self.offsets[f], self.places[t])
+        for t, own in leaves.items():
+            for f in own:  # leaves are products of factors, in logs
+                rows = merge(
+                    states, sequence.scopes[t], {}, *[strides(states, c) for c in (scopes[f], sequence.scopes[t])]
+                )
+                numbers = (t, t, t) if f == own[-1] else None
+                self._add(rows, 0, self.values + self.offsets[f], self.places[t], sizes[t], kernels.SCALE, numbers)
         self.forward = len(self._steps)
         self._go_forward()
         self.backward = len(self._steps)
@@ -111,12 +115,13 @@ class Program:
             for v in sequence.scopes[t]:
                 if v not in seen:
                     seen.add(v)
-                    self._sum_to(sequence.scopes[t], (v,), self.back + self.places[t], self.nodes + nodes[v])
+                    self._read(t, (v,), self.nodes + nodes[v])
+        members = sorted([(f, t) for t, own in leaves.items() for f in own])
         is_member = np.zeros(len(scopes), dtype=np.int64)
         is_member[[f for f, _ in members]] = 1
-        self.joints = len(self._steps) + offsets_of(is_member)  # by factor, the number of its step
+        self.joints = (len(self._steps) + offsets_of(is_member)).tolist()  # by factor, the number of its step
         for f, t in members:
-            self._sum_to(sequence.scopes[t], scopes[f], self.back + self.places[t], self.joint + self.offsets[f])
+            self._read(t, scopes[f], self.joint + self.offsets[f])
         self.depth = max([step[4] - step[3] for step in self._steps], default=0)
         self.steps = np.array(self._steps, dtype=np.int64).reshape(-1, 11)
         self.groups = np.array(self._groups, dtype=np.int64).reshape(-1, 4)
@@ -174,11 +179,11 @@ class Program:
             return self.back + self.places[t]
         return self.slopes + self.sequence.slopes[t] if t in self.sequence.slopes else self.one + 1
 
-    def _sum_to(self, scope: tuple[int, ...], other: tuple[int, ...], place: int, target: int) -> None:
-        """A step that adds a table, summed or repeated over axes, to one over another scope."""
-        largest = max(scope, other, key=len)
-        rows = merge(self.states, largest, strides(self.states, scope), {}, strides(self.states, other))
-        self._add(rows, place, self.one, target, 0)
+    def _read(self, t: int, scope: tuple[int, ...], target: int) -> None:
+        """A step that sums the marginal of a leaf to some of its variables."""
+        own = self.sequence.scopes[t]
+        rows = merge(self.states, own, strides(self.states, own), {}, strides(self.states, scope))
+        self._add(rows, self.back + self.places[t], self.one, target, 0)
 
     def _multiply(self, shape: tuple[int, int, int, int], places: tuple[int, int, int], which: int) -> None:
         """Matrix products in place of the sum in the next step: of the first two to the third, or its derivatives."""
@@ -243,7 +248,7 @@ def _worth(row: Row) -> float:
 
 
 class Run:
-    """The tables of one run through a program, forward: all tables and log Z.
+    """The tables of one run through a program, forward, and ``backward`` where marginals are wanted, and log Z.
 
     The same bits with and without the compiler.
 
@@ -256,84 +261,69 @@ class Run:
     """
 
     def __init__(
-        self, program: Program, values: FloatArray, arithmetic: str, clock: Clock, *, compiled: bool = True
+        self, program: Program, values: FloatArray, arithmetic: str, clock: Clock, *, backward: bool, compiled: bool
     ) -> None:
         self.program, self.arithmetic, self.clock = program, arithmetic, clock
         self.mode = {"linear": kernels.LINEAR, "log": kernels.LOG, "max": kernels.MAX}[arithmetic]
-        is_linear = self.mode == kernels.LINEAR
         self.w = np.zeros(program.end)
-        self.w[program.one : program.one + 2] = 1.0, float(is_linear)
+        self.w[program.one] = 1.0
+        self.w[program.one + 1] = 1.0 if self.mode == kernels.LINEAR else 0.0
         self.w[program.values : program.spare] = values
-        ranges = np.zeros(len(program.places) + 1)
-        self.scales = np.full(len(program.steps), float(is_linear))
-        digits = np.zeros(program.depth, dtype=np.int64)
+        scale = np.zeros(1)
         self.kernel: Callable[..., int] = _compiled() if compiled else kernels.run_steps
         self.inputs: tuple[Any, Any] = program.steps, program.groups
-        self.changed: list[Any] = [self.w, ranges, self.scales, digits]
+        self.changed: list[Any] = [
+            self.w, np.zeros(len(program.places) + 1), scale, np.zeros(program.depth, dtype=np.int64)
+        ]  # fmt: skip
         if not compiled:
             self.inputs = program.steps.tolist(), program.groups.tolist()
             self.changed = [memoryview(array) for array in self.changed]
-        self._go(0, program.forward, kernels.LINEAR)
-        self.log_z = self._scale_leaves(ranges)
-        self._go(program.forward, program.backward, self.mode)
-        self.log_z += float((np.log(self.scales) if is_linear else self.scales).sum())
-        self.log_z += float(values[program.scalars].sum())
+        self._go(0, program.forward, kernels.MAX)
+        if self.mode == kernels.LINEAR:
+            leaves = self.w[: program.leaf_end]
+            np.exp(leaves, out=leaves)
+        self._go(program.forward, program.reading if backward else program.backward, self.mode)
+        self.log_z = float(scale[0])
+        if len(program.scalars):
+            self.log_z += float(values[program.scalars].sum())
         if arithmetic != "max":
             self.log_z += program.log_free
 
     def _go(self, first: int, last: int, mode: int) -> None:
         """Do some steps."""
         program = self.program
+        limits = (*_SCALES, _LOG_RANGE)
         for start, stop in pairwise([first, *[cut for cut in program.cuts if first < cut < last], last]):
             self.clock.check()
             if mode == kernels.LINEAR and start in program.products:
                 left, right, out = [part.view(self.w) for part in program.products[start]]
                 np.matmul(left, right, out=out)
-            limits = (*_SCALES, _LOG_RANGE)
             verdict = self.kernel(*self.inputs, mode, limits, start, stop, program.scratch, *self.changed)
             if verdict == kernels.IMPOSSIBLE:
                 raise ModelError("no configuration has positive probability: hard constraints contradict each other")
             if verdict == kernels.UNDERFLOW:
                 raise UnderflowError
 
-    def _scale_leaves(self, ranges: FloatArray) -> float:
-        """Take the largest entry out of every leaf; the sum of their logs."""
-        program = self.program
-        if not program.leaf_end:
-            return 0.0
-        flat = self.w[: program.leaf_end]
-        tops = np.maximum.reduceat(flat, program.leaf_starts)
-        if tops.min() == -np.inf:
-            raise ModelError("no configuration has positive probability: the factors of a variable forbid all")
-        flat -= np.repeat(tops, program.leaf_sizes)
-        if self.mode == kernels.LINEAR:
-            lows = np.minimum.reduceat(np.where(flat == -np.inf, 0.0, flat), program.leaf_starts)
-            ranges[list(program.sequence.leaves)] = -lows
-            np.exp(flat, out=flat)
-        return float(tops.sum())
-
     def marginals(self, wanted: range) -> Answer:
-        """Backward: marginals of all variables and of some factors."""
+        """Marginals of all variables and of some factors."""
         program, w = self.program, self.w
-        self._go(program.backward, program.reading, self.mode)
         if program.leaf_end:
             beliefs, tables = w[program.back : program.slopes], w[: program.leaf_end]
             if self.mode == kernels.LINEAR:
                 np.multiply(beliefs, tables, out=beliefs, where=program.changed)
             else:
                 np.add(beliefs, tables, out=beliefs, where=program.changed)
-                beliefs -= np.repeat(np.maximum.reduceat(beliefs, program.leaf_starts), program.leaf_sizes)
+                beliefs -= np.maximum.reduceat(beliefs, program.leaf_starts).repeat(program.leaf_sizes)
                 np.exp(beliefs, out=beliefs)
             totals = np.add.reduceat(beliefs, program.leaf_starts)
             if not totals.min() > _SMALLEST_TOTAL:
                 raise UnderflowError
-            beliefs /= np.repeat(totals, program.leaf_sizes)
-        self._go(program.reading, int(program.joints[0]), kernels.LINEAR)
+            beliefs /= totals.repeat(program.leaf_sizes)
+        self._go(program.reading, program.joints[wanted.stop if wanted else 0], kernels.LINEAR)
         nodes, joint = w[program.nodes : program.joint].copy(), np.zeros(0)
         for start, stop in program.free:
             nodes[start:stop] = 1.0 / (stop - start)
         if wanted:
-            self._go(int(program.joints[wanted.start]), int(program.joints[wanted.stop]), kernels.LINEAR)
             w[program.joint + program.scalars] = 1.0
             joint = w[program.joint :][program.offsets[wanted.start] : program.offsets[wanted.stop]].copy()
         return Answer(self.log_z, nodes, joint, self.arithmetic)

@@ -31,7 +31,7 @@ _RUN = 8  # entries of an innermost loop that are worth views of their own
 
 def run_steps(
     steps: Any, groups: Any, arithmetic: int, limits: Any, first: int, last: int, scratch: int, w: Any, ranges: Any,
-    scales: Any, digits: Any,
+    scale: Any, digits: Any,
 ) -> int:  # fmt: skip
     """Do the steps from ``first`` to before ``last``: :data:`DONE`, :data:`IMPOSSIBLE` or :data:`UNDERFLOW`.
 
@@ -40,8 +40,8 @@ def run_steps(
     b, :data:`PRODUCT` is a sum that was a matrix product and is done, in ordinary arithmetic); the entries of o, 0 if
     the sum is added to what is there; whether these are to be scaled; and going forward the numbers of the three
     tables, -1 going back. ``limits`` are the range in which tables are not scaled and the largest log of a ratio of
-    entries; ``ranges`` have these logs by table; ``scales`` get what tables are divided by going forward. From
-    ``scratch`` on there is room for a table, and in ``digits`` for the groups of a step.
+    entries; ``ranges`` have these logs by table; to ``scale`` the logs are added of what tables are divided by going
+    forward. From ``scratch`` on there is room for a table, and in ``digits`` for the groups of a step.
     """
     for s in range(first, last):
         step = steps[s]
@@ -128,26 +128,19 @@ def run_steps(
                         w[o + i] += math.log(w[scratch + i])
         if not step[7]:
             continue
-        high, low = 0.0 if arithmetic == LINEAR else -math.inf, math.inf
+        least = 0.0 if arithmetic == LINEAR else -math.inf
+        high, low = least, math.inf
         z = w[o : o + size]
         for i in range(size):
             high = max(high, z[i])
-            low = min(low, z[i] if z[i] > 0.0 else math.inf)
-        if arithmetic != LINEAR:
-            if high == -math.inf:
-                return IMPOSSIBLE
-            for i in range(size):
-                z[i] -= high
-            if out >= 0:
-                scales[s] = high
-            continue
-        if not high > 0.0:
-            return IMPOSSIBLE if out >= 0 else UNDERFLOW
-        if size == 1 or not limits[0] < high < limits[1]:
-            for i in range(size):
-                z[i] /= high
-            if out >= 0:
-                scales[s] = high
+            low = min(low, z[i] if z[i] > least else math.inf)
+        if high == least:
+            return UNDERFLOW if out < 0 and arithmetic == LINEAR else IMPOSSIBLE
+        is_scaled = arithmetic != LINEAR or size == 1 or not limits[0] < high < limits[1]
+        for i in range(size if is_scaled else 0):
+            z[i] = z[i] - high if arithmetic != LINEAR else z[i] / high
         if out >= 0:
-            ranges[out] = math.log(high) - math.log(low)
+            taken = math.log(high) if arithmetic == LINEAR else high
+            ranges[out] = taken - (math.log(low) if arithmetic == LINEAR else low)
+            scale[0] += taken if is_scaled else 0.0
     return DONE

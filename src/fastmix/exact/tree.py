@@ -79,9 +79,9 @@ class Tree:
         every = range(len(self.factors.scopes) if of_factors else 0)
         wanted = of_factors if isinstance(of_factors, range) else every
         try:
-            return self._run(values, "linear", clock).marginals(wanted)
+            return self._run(values, "linear", clock, backward=True).marginals(wanted)
         except UnderflowError:
-            return self._run(values, "log", clock).marginals(wanted)
+            return self._run(values, "log", clock, backward=True).marginals(wanted)
 
     def draw(
         self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT, *, values: FloatArray | None = None
@@ -98,7 +98,7 @@ class Tree:
         run = self._run(None, "max", clock)
         return run.log_z, run.trace(self.order.order, 1, None)[0]
 
-    def _run(self, values: FloatArray | None, arithmetic: str, clock: Clock) -> Run:
+    def _run(self, values: FloatArray | None, arithmetic: str, clock: Clock, *, backward: bool = False) -> Run:
         sequence = self.sequence
         clock.check()
         sequence.num_runs += 1
@@ -107,7 +107,7 @@ class Tree:
         short = sequence.num_runs <= _PLAIN_RUNS and self.order.total_entries <= _PLAIN_ENTRIES
         compiled = not short or _compiler_is_loaded()
         given = self.factors.values if values is None else values
-        return Run(sequence.program, given, arithmetic, clock, compiled=compiled)
+        return Run(sequence.program, given, arithmetic, clock, backward=backward, compiled=compiled)
 
 
 def _compiler_is_loaded() -> bool:
