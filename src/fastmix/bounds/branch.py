@@ -55,17 +55,8 @@ class _Case:
 class Cases:
     """Bounds that are sums over parts of the model, of which the one with the widest bounds is split again and again.
 
-    Parameters
-    ----------
-    upper : Upper
-        Improved as far as it is worth it.
-    lower : Lower or None
-    log_z : (float, float)
-        The best bounds so far.
-    states : (float array, float array)
-        Likewise, on the log-weights of all states.
-    memory_limit : float
-        Bytes for the parts.
+    ``upper`` is improved as far as it is worth it; ``log_z`` and ``states`` are the best bounds so far, on log Z and on
+    the log-weights of all states; ``memory_limit`` is in bytes, for the parts.
     """
 
     def __init__(
@@ -168,16 +159,7 @@ def _bounds(parts: list[_Case]) -> tuple[FloatArray, FloatArray]:
 
 
 def clamped(terms: Terms, fixed: dict[int, int]) -> Terms:
-    """The terms with some variables fixed: the entries of their other states are -inf.
-
-    Examples
-    --------
-    >>> from fastmix.bounds.terms import find_terms
-    >>> from fastmix.model import MarkovRandomField
-    >>> terms = find_terms(MarkovRandomField.ising([(0, 1)], 1.0, [0.5, 0.0]))
-    >>> clamped(terms, {0: 1}).values[:4].tolist()
-    [-inf, 0.5, 0.0, 0.0]
-    """
+    """The terms with some variables fixed: the entries of their other states are -inf."""
     values = terms.values.copy()
     for v, a in fixed.items():
         start = int(terms.offsets[v])

@@ -246,26 +246,10 @@ class _Strips(NamedTuple):
 
 
 class Parts:
-    """Covers and clusters of some factors, with tables that stay below a limit.
+    """Covers and clusters of some factors, with tables that stay below ``max_entries``; a single factor may have more.
 
-    Parameters
-    ----------
-    num_states, scopes
-        Of the variables and of the factors.
-    weights : float array (number of factors,)
-        What leaving a factor out costs.
-    max_entries : float
-        Of every table; a single factor may have more.
-
-    Notes
-    -----
-    All methods raise an :class:`fastmix._clock.OutOfTimeError` where their clock runs out.
-
-    Examples
-    --------
-    >>> ring = Parts([2] * 4, [(0, 1), (1, 2), (2, 3), (0, 3)], np.ones(4), max_entries=4)
-    >>> [c.members.tolist() for c in ring.covers()], ring.clusters().number.tolist()
-    ([[0, 1, 2], [0, 1, 3]], [0, 1, 0, 0])
+    The ``weights`` are what leaving a factor out costs. All methods raise an
+    :class:`fastmix._clock.OutOfTimeError` where their clock runs out.
     """
 
     def __init__(
@@ -392,13 +376,7 @@ class Parts:
 
 
 def split_scope(scope: tuple[int, ...], group: Sequence[int] | IntArray) -> list[tuple[int, ...]]:
-    """The parts of a scope that lie in the same group, in the order of the scope.
-
-    Examples
-    --------
-    >>> split_scope((4, 0, 2), [7, 7, 8, 8, 8])
-    [(4, 2), (0,)]
-    """
+    """The parts of a scope that lie in the same group, in the order of the scope."""
     parts: dict[int, list[int]] = {}
     for v in scope:
         parts.setdefault(int(group[v]), []).append(v)

@@ -218,17 +218,7 @@ def _color(terms: Terms, clusters: IntArray) -> IntArray:
 
 
 def configurations_lower(terms: Terms, states: IntArray) -> tuple[float, FloatArray]:
-    """The log of the summed weights of distinct configurations (draws, n), and by state.
-
-    Examples
-    --------
-    >>> from fastmix.bounds.terms import find_terms
-    >>> from fastmix.model import MarkovRandomField
-    >>> terms = find_terms(MarkovRandomField.ising([(0, 1)], 1.0))
-    >>> total, by_state = configurations_lower(terms, np.array([[0, 0], [0, 0], [1, 1]]))
-    >>> round(total, 3), by_state.round(3).tolist()
-    (1.693, [1.0, 1.0, 1.0, 1.0])
-    """
+    """The log of the summed weights of distinct configurations (draws, n), and by state."""
     states = np.unique(states, axis=0)
     scores = terms.log_weights(states)
     scores -= rounding(len(terms.scopes), spread(terms.values, terms.offsets) + abs(terms.log_constant))

@@ -22,27 +22,10 @@ def tighten(
 ) -> tuple[tuple[float, float], FloatArray, FloatArray]:
     """Bounds on log Z, by what the states of any one variable add up to, and on marginals.
 
-    Parameters
-    ----------
-    log_z : (float, float)
-        Bounds L <= log Z <= U.
-    lower, upper : float arrays, as the tables of single variables
-        Bounds on the log-weights of all states.
-
-    Notes
-    -----
-    With the weight of the other states within ``[L_rest, U_rest]``, ``p(x_i = a)`` lies between
+    From bounds L <= log Z <= U, and on the log-weights of all states, laid out as the tables of single variables. With
+    the weight of the other states within ``[L_rest, U_rest]``, ``p(x_i = a)`` lies between
     ``1 / (1 + exp(U_rest - L_a))`` and ``1 / (1 + exp(L_rest - U_a))``. Each of the four is also bounded by what the
     others leave of Z: ``exp(L_rest) >= exp(L) - exp(U_a)``, and so on.
-
-    Examples
-    --------
-    >>> from fastmix.bounds.terms import find_terms
-    >>> from fastmix.model import MarkovRandomField
-    >>> terms = find_terms(MarkovRandomField.ising([], [], [0.0]))
-    >>> _, low, high = tighten((0.5, 0.8), np.array([-0.1, -0.2]), np.array([0.1, 0.0]), terms)
-    >>> low.round(3).tolist(), high.round(3).tolist()
-    ([0.475, 0.426], [0.574, 0.525])
     """
     n = terms.num_variables
     if not n:
@@ -94,14 +77,6 @@ def blanket_bounds(terms: Terms) -> tuple[FloatArray, FloatArray]:
 
     A marginal is a mean of conditional probabilities given the neighbors, so it lies between the smallest and the
     largest that differences of log-odds allow, term by term.
-
-    Examples
-    --------
-    >>> from fastmix.bounds.terms import find_terms
-    >>> from fastmix.model import MarkovRandomField
-    >>> low, high = blanket_bounds(find_terms(MarkovRandomField.ising([(0, 1)], 0.5, [1.0, 0.0])))
-    >>> low.round(3).tolist(), high.round(3).tolist()
-    ([0.047, 0.731, 0.269, 0.269], [0.269, 0.953, 0.731, 0.731])
     """
     n = terms.num_variables
     most = max(terms.num_states, default=1)

@@ -117,14 +117,7 @@ class Terms:
 
 
 def find_terms(model: MarkovRandomField, evidence: Evidence | None = None) -> Terms:
-    """The terms of a model given evidence, without states that nothing supports.
-
-    Examples
-    --------
-    >>> terms = find_terms(MarkovRandomField.ising([(0, 1), (1, 2)], 1.0), {0: 1})
-    >>> terms.scopes, terms.values.tolist()
-    ([(0,), (1,), (0, 1)], [-1.0, 1.0, 0.0, 0.0, 1.0, -1.0, -1.0, 1.0])
-    """
+    """The terms of a model given evidence, without states that nothing supports."""
     reduction = reduce_model(model, evidence, fold_single=True)
     states, scopes, values = model_factors(reduction.model)
     terms = Terms(list(states), list(scopes), values, reduction.model.log_constant, reduction)
@@ -150,10 +143,5 @@ def rounding(num_operations: float, size: float) -> float:
     Every operation is off by a factor of at most ``1 + eps``, so that a product of m tables, summed, is off by at most
     ``m eps`` in its logarithm, and adding m logarithms whose absolute values sum to S by at most ``m eps S``. Four
     times the sum of both is allowed.
-
-    Examples
-    --------
-    >>> 0.0 < rounding(1000, 50.0) < 1e-10
-    True
     """
     return 4.0 * _EPS * (num_operations + 16.0) * (1.0 + size)

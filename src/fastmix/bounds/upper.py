@@ -33,15 +33,7 @@ _LEAST_SHARE = 1e-3
 
 
 def crude_upper(terms: Terms) -> tuple[float, FloatArray]:
-    """Largest entries of the tables over two and more variables, and sums of the others: a bound in no time.
-
-    Examples
-    --------
-    >>> from fastmix.bounds.terms import find_terms
-    >>> from fastmix.model import MarkovRandomField
-    >>> round(crude_upper(find_terms(MarkovRandomField.ising([(0, 1)], 1.0)))[0], 3)
-    2.386
-    """
+    """Largest entries of the tables over two and more variables, and sums of the others: a bound in no time."""
     n, starts = terms.num_variables, terms.offsets
     total = terms.log_constant
     unary = terms.values[: terms.num_unary]

@@ -55,16 +55,7 @@ class _Fields(NamedTuple):
 
 
 def walk_bounds(terms: Terms, clock: Clock) -> Walks | None:
-    """Bounds on the marginals of all binary variables, from longer and longer walks; None if no pair is binary.
-
-    Examples
-    --------
-    >>> from fastmix.bounds.terms import find_terms
-    >>> from fastmix.model import MarkovRandomField
-    >>> terms = find_terms(MarkovRandomField.ising([(0, 1), (1, 2), (2, 0)], 0.5, [0.3, 0.0, 0.0]))
-    >>> walk_bounds(terms, Clock(1.0)).upper.round(6).tolist()
-    [0.354344, 0.645656, 0.410424, 0.589576, 0.410424, 0.589576]
-    """
+    """Bounds on the marginals of all binary variables, from longer and longer walks; None if no pair is binary."""
     fields = _fields(terms)
     if fields is None:
         return None

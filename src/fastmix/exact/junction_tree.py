@@ -201,13 +201,7 @@ def kept_tree(model: MarkovRandomField, memory_limit: float | None = None) -> Ju
 
 
 def model_factors(model: MarkovRandomField, core: _Core | None = None) -> Factors:
-    """The terms of a model or of a part: variables, edges (zero tables too: their marginals are wanted), factors.
-
-    Examples
-    --------
-    >>> model_factors(MarkovRandomField.ising([(0, 1)], 1.0)).scopes
-    [(0,), (1,), (0, 1)]
-    """
+    """The terms of a model or of a part: variables, edges (zero tables too: their marginals are wanted), factors."""
     edges, counts = model.edges, model.num_states
     number = np.arange(model.num_variables)
     if core is not None:
