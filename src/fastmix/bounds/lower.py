@@ -57,12 +57,7 @@ class _Class:
 class Lower:
     """The bound of a product over clusters, improved class by class.
 
-    Attributes
-    ----------
-    log_z : float
-        The best bound so far, -inf at first.
-    states : float array, as the tables of single variables
-        The best bounds on the log-weights of all states.
+    ``log_z`` is the best bound so far, -inf at first, and ``states`` are those on the log-weights of all states.
     """
 
     def __init__(self, terms: Terms, clusters: Clusters, *, memory_limit: float = math.inf) -> None:

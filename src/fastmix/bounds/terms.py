@@ -23,25 +23,13 @@ _EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """A model as a product of tables, first one for every variable, then those over two and more.
+    """A model as a product of tables, first one for every variable, then those over two and more."""
 
-    Attributes
-    ----------
-    num_states : list of int
-        Two at least for every variable.
-    scopes : list of tuples
-    values : float array
-        All tables, flat, the last variable of a scope fastest.
-    log_constant : float
-    reduction : Reduction
-        The way back to the model of the user.
-    """
-
-    num_states: list[int]
+    num_states: list[int]  # two at least for every variable
     scopes: list[tuple[int, ...]]
-    values: FloatArray
+    values: FloatArray  # all tables, flat, the last variable of a scope fastest
     log_constant: float
-    reduction: Reduction
+    reduction: Reduction  # the way back to the model of the user
 
     @property
     def num_variables(self) -> int:

@@ -50,14 +50,8 @@ def crude_upper(terms: Terms) -> tuple[float, FloatArray]:
 class Upper:
     """The bound of some covers, its tables and shares optimised in steps.
 
-    Attributes
-    ----------
-    log_z : float
-        The best bound so far; inf before :meth:`improve`.
-    states : float array, as the tables of single variables
-        The best bounds on the log-weights of all states.
-    beliefs : float array, likewise
-        Geometric means of the marginals of the covers, normalised: a guess at the marginals.
+    ``log_z`` is the best bound so far, inf before :meth:`improve`, ``states`` are those on the log-weights of all
+    states, and ``beliefs`` geometric means of the marginals of the covers, normalised: a guess at the marginals.
     """
 
     def __init__(self, terms: Terms, covers: list[Cover], *, memory_limit: float = math.inf) -> None:

@@ -250,14 +250,8 @@ def _worth(row: Row) -> float:
 class Run:
     """The tables of one run through a program, forward, and ``backward`` where marginals are wanted, and log Z.
 
-    The same bits with and without the compiler.
-
-    Raises
-    ------
-    ModelError
-        If no configuration has positive probability.
-    UnderflowError
-        If ordinary arithmetic would not do.
+    The same bits with and without the compiler. A :class:`ModelError` if no configuration has positive probability, an
+    :class:`UnderflowError` if ordinary arithmetic would not do.
     """
 
     def __init__(

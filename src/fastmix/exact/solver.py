@@ -103,22 +103,13 @@ def infer_exact(
 
 @dataclass(frozen=True, eq=False)
 class ExactPlan:
-    """Exact inference ready to run, with its cost known.
-
-    Attributes
-    ----------
-    model, reduction, twins, tree
-        The model, what evidence and forbidden states leave of it, its interchangeable variables if they had to be
-        counted together, and the elimination tree.
-    clock : Clock
-        Since planning began.
-    """
+    """Exact inference ready to run, with its cost known."""
 
     model: MarkovRandomField
-    reduction: Reduction
-    twins: TwinReduction | None
+    reduction: Reduction  # what evidence and forbidden states leave of it
+    twins: TwinReduction | None  # its interchangeable variables if they had to be counted together
     tree: JunctionTree
-    clock: Clock
+    clock: Clock  # since planning began
 
     @property
     def seconds(self) -> float:
