@@ -15,7 +15,7 @@ from fastmix.experiments.photographs import decode_map
 from fastmix.experiments.plan import Experiment, Row, Settings
 
 __all__ = [
-    "GRID", "INK", "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "draw_photographs", "draw_samples",
+    "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "draw_photographs", "draw_samples",
     "draw_strengths", "draw_timing", "extra_sweeps", "format_count", "gibbs_with_extra_effort", "mean_and_error",
     "median_seconds", "samples_panel", "select", "strength_panel", "values_of",
 ]  # fmt: skip
@@ -26,9 +26,6 @@ Errors = Mapping[float, FloatArray]  # by x: one of every trial
 _SHOWN = 3  # photographs in the figures of pictures
 
 # -- what is drawn --------------------------------------------------------------------------------------------------
-
-INK = "#1f2933"  # text and axes
-GRID = "#d5dae1"
 
 
 @dataclass(frozen=True)
@@ -234,11 +231,7 @@ def draw_strengths(experiment: Experiment, settings: Settings, rows: Sequence[Ro
         trials = format_count(len({row["trial"] for row in here}), "trial")
         caption = f"Mean error of the marginals ± standard error, by interaction strength; {trials}."
         tables.append(Table(title, caption, ["Method", *(f"{strength:g}" for strength in strengths)], lines))
-    caption = experiment.caption
-    sweeps = {call.name: call.options.get("num_sweeps") for call in experiment.calls(Settings(quick=settings.quick))}
-    if "gibbs-long" in sweeps:
-        caption += f" Gibbs sampling: {sweeps['gibbs']:,} sweeps of one chain; long run: {sweeps['gibbs-long']:,}."
-    return [Figure(experiment.name, experiment.title, caption, panels), *tables]
+    return [Figure(experiment.name, experiment.title, experiment.caption, panels), *tables]
 
 
 def draw_samples(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure | Table]:
@@ -273,9 +266,6 @@ def draw_timing(experiment: Experiment, settings: Settings, rows: Sequence[Row])
         label, stage = STYLES[call.name].label, "project"
         if call.name.startswith("gibbs"):
             label, stage = f"Gibbs, {call.options['num_sweeps']:,} sweeps", "sample"
-        elif not call.name.endswith("-spectral"):
-            short = label.removeprefix("Projected, ")
-            label = f"{short[0].upper()}{short[1:]}, infinity norm"
         cells = []
         for strength, theirs in zip(experiment.strengths, experiment.paper.get(call.name, (None, None)), strict=True):
             ours = median_seconds(select(rows, call.name, strength=strength), stage)

@@ -49,11 +49,7 @@ def photograph_case(name: str, clean: BoolArray, trial: int, seed: int, effort: 
 
 
 def load_photographs(folder: str | None, size: tuple[int, int], most: int) -> list[tuple[str, BoolArray]]:
-    """Names and photographs, cut to the proportions of ``size``, scaled to it and made black and white at their mean.
-
-    The images of a folder come in the order of their names, without one those of scikit-image. The size is the width
-    and height of a picture that is wider than high; upright ones are turned.
-    """
+    """Names and photographs of a folder, or of scikit-image, of a size or turned, black and white at their mean."""
     if folder is None:
         images = _carried(most)
     else:
@@ -82,7 +78,7 @@ def _carried(most: int) -> list[tuple[str, FloatArray]]:
 
 
 def _fit(image: FloatArray, size: tuple[int, int]) -> FloatArray:
-    """The largest part in the middle with the proportions asked for, scaled."""
+    """The largest part in the middle with the proportions of a width and height, turned if it is upright, scaled."""
     rows, cols = image.shape
     width, height = (max(size), min(size)) if cols >= rows else (min(size), max(size))
     part_cols = min(cols, round(rows * width / height))
@@ -109,7 +105,6 @@ def photograph_instance(case: Case) -> tuple[MarkovRandomField, FloatArray, dict
     maps = {"clean": clean, "observed": observed, "truth": marginals[1::2].reshape(rows, cols)}
     facts = {
         "truth_error": truth.stats["mean_std_error"],
-        "truth_status": str(truth.status),
         "maps": {name: encode_map(values) for name, values in maps.items()},
     }
     return model, marginals, facts

@@ -10,22 +10,17 @@ from typing import Any
 import numpy as np
 
 from fastmix._checks import require
-from fastmix.experiments.figures import GRID, INK, STYLES, Figure, Panel, Picture
+from fastmix.experiments.figures import STYLES, Figure, Panel, Picture
 from fastmix.io.files import atomic_write
 
 __all__ = ["require_matplotlib", "save_figure"]
 
-_PANEL = 4.3, 3.1  # inches
-_MARGINS = 0.62, 0.5, 0.12, 0.32  # left, bottom, right, top, in inches
 _LEAST_ERROR = 1e-4  # shown on a logarithmic axis
 _SHORT_AXIS = 50.0  # times from end to end, below which powers of ten are too few marks
 _RC = {
-    "font.family": "sans-serif", "font.size": 9.0, "text.color": INK, "lines.linewidth": 1.4, "lines.markersize": 4.5,
-    "axes.titlesize": 9.5, "axes.labelsize": 9.0, "axes.edgecolor": INK, "axes.labelcolor": INK, "axes.titlecolor": INK,
-    "axes.linewidth": 0.8, "axes.spines.right": False, "axes.spines.top": False, "axes.grid": True,
-    "grid.color": GRID, "grid.linewidth": 0.6, "xtick.color": INK, "ytick.color": INK, "errorbar.capsize": 0.0,
-    "legend.frameon": False, "legend.fontsize": 8.0,
-    "svg.fonttype": "none",  # text stays text: it can be read out and searched
+    "font.size": 9.0, "axes.titlesize": 9.5, "legend.fontsize": 8.0, "legend.frameon": False, "lines.linewidth": 1.4,
+    "lines.markersize": 4.5, "axes.spines.right": False, "axes.spines.top": False, "axes.grid": True,
+    "grid.color": "#d5dae1", "svg.fonttype": "none",  # text stays text: it can be read out and searched
 }  # fmt: skip
 
 
@@ -60,60 +55,47 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
     return paths
 
 
-def _look(method: str) -> dict[str, Any]:
-    look = STYLES[method]
-    return {
-        "color": look.color,
-        "marker": look.marker or None,
-        "markerfacecolor": "none" if look.hollow else look.color,
-        "linestyle": (0, look.dash) if look.dash else "-",
-    }
-
-
 def _compose(figure: Figure) -> Any:
-    """All panels on one sheet, with a legend below; places are fixed in inches, which is quick and always the same."""
+    """All panels on one sheet, with a legend below."""
     from matplotlib.figure import Figure as Canvas
 
-    columns = min(figure.columns, max(1, len(figure.panels)))
-    rows = math.ceil(len(figure.panels) / columns)
-    methods = figure.methods
-    legend_columns = min(len(methods), max(2, columns * 2)) or 1
-    below = 0.19 * math.ceil(len(methods) / legend_columns) + (0.15 if methods else 0.0)  # inches of the legend
-    (cell_width, cell_height), (left, bottom, right, top) = _PANEL, _MARGINS
-    shapes = [panel.pixels.shape for panel in figure.panels if isinstance(panel, Picture)]
-    if shapes:  # in their proportions, with room for a title
-        left, bottom, right, top = 0.05, 0.03, 0.05, 0.22
-        cell_width, cell_height = 1.9, 1.8 * max(height / width for height, width in shapes) + 0.25
-    width, height = cell_width * columns, cell_height * rows + below
-    canvas = Canvas(figsize=(width, height))
+    columns = min(figure.columns, len(figure.panels))
+    rows, legend_columns = math.ceil(len(figure.panels) / columns), 2 * columns
+    width, height = 4.3, 3.1  # of a panel, in inches
+    if shapes := [panel.pixels.shape for panel in figure.panels if isinstance(panel, Picture)]:
+        width, height = 1.9, 1.8 * max(high / wide for high, wide in shapes) + 0.25  # with room for a title
+    size = width * columns, height * rows + 0.19 * math.ceil(len(figure.methods) / legend_columns)
+    canvas = Canvas(figsize=size, layout="constrained")
     handles: dict[str, Any] = {}
-    for k, panel in enumerate(figure.panels):
-        x, y = (k % columns) * cell_width + left, below + (rows - 1 - k // columns) * cell_height + bottom
-        inner = cell_width - left - right, cell_height - bottom - top
-        ax = canvas.add_axes((x / width, y / height, inner[0] / width, inner[1] / height))
+    for k, panel in enumerate(figure.panels, start=1):
+        ax = canvas.add_subplot(rows, columns, k)
         if isinstance(panel, Picture):
             ax.imshow(panel.pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
             ax.set_axis_off()
             ax.set_title(panel.title, fontsize=7.0, pad=3.0)
         else:
             handles |= _draw(ax, panel)
-    if methods:
-        labels = [STYLES[method].label for method in methods]
-        canvas.legend([handles[m] for m in methods], labels, loc="lower center", ncols=legend_columns)
+    if handles:
+        labels = [STYLES[method].label for method in handles]
+        canvas.legend(handles.values(), labels, loc="outside lower center", ncols=legend_columns)
     return canvas
 
 
 def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
     """Curves with error bars on one pair of axes; their handles by method."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     handles = {}
     for method, points in panel.curves.items():
         x, y, error = np.array(points, dtype=np.float64).T
         every = max(1, len(x) // 9)  # about nine markers on a curve
         # On a logarithmic axis a bar that reaches zero would leave the page.
         bars = [np.minimum(error, 0.9 * y) if panel.log else error, error]
+        style = STYLES[method]
         handles[method] = ax.errorbar(
-            x, y, yerr=bars, markevery=every, errorevery=every, elinewidth=0.9, **_look(method)
-        )
+            x, y, yerr=bars, markevery=every, errorevery=every, elinewidth=0.9, color=style.color, marker=style.marker,
+            markerfacecolor="none" if style.hollow else style.color, linestyle=(0, style.dash) if style.dash else "-",
+        )  # fmt: skip
         for bar in handles[method].lines[2]:
             bar.set_linestyle("-")
     if panel.log:
@@ -122,19 +104,13 @@ def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
         low, high = ax.get_ylim()
         # A method that is exact would squeeze all others into a corner.
         ax.set_ylim(bottom=max(low, min(_LEAST_ERROR, high / 10.0)))
-        _label_powers(ax.xaxis, *ax.get_xlim())
-        _label_powers(ax.yaxis, *ax.get_ylim())
+        for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+            axis.set_major_locator(
+                LogLocator(subs=(1.0, 2.0, 5.0) if high < _SHORT_AXIS * low else (1.0,), numticks=12)
+            )
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter("{x:g}")  # typeset powers would take most of the time of a figure
     else:
         ax.set_ylim(bottom=0.0)
     ax.set(title=panel.title, xlabel=panel.x_label, ylabel="mean error of the marginals")
     return handles
-
-
-def _label_powers(axis: Any, low: float, high: float) -> None:
-    """Powers of ten as plain text: typeset formulas take most of the time of a figure; more marks on a short axis."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    between = (1.0, 2.0, 5.0) if high < _SHORT_AXIS * low else (1.0,)
-    axis.set_major_locator(LogLocator(base=10.0, subs=between, numticks=12))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

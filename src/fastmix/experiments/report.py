@@ -40,12 +40,12 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
     for experiment in EXPERIMENTS.values():
         if (facts := read_settings(root, experiment)) is None:
             continue
-        settings, *run = facts
+        settings, machine, started = facts
         rows, num_planned = completed_rows(root, experiment, settings)
         # Rows that cannot be shown are not those that this experiment wrote, whatever their keys say.
         with blaming(Journal(root, experiment.name).path, "the rows of this experiment"):
             shown = experiment.draw(experiment, settings, rows) if rows else []
-            about = _settings_html(experiment, settings, rows, *run)
+            about = _settings_html(experiment, settings, rows, machine, started)
             findings += [(experiment, finding) for finding in experiment.findings(rows)] if rows else []
         figures = {one: save_figure(one, root) for one in shown if isinstance(one, Figure) and one.has_content}
         tables = [one for one in shown if isinstance(one, Table) and one.rows]
@@ -117,13 +117,11 @@ def _table_html(table: Table, *, folded: bool) -> str:
         f'<tr><th scope="row">{_text(row[0])}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in row[1:])}</tr>'
         for row in table.rows
     )
-    scroll = (
+    return (
+        f"<details{'' if folded else ' open'}><summary>Table: {_text(table.title)}</summary>"
         f'<div class="scroll" tabindex="0"><table><caption>{_text(table.caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
-    if folded:
-        return f"<details><summary>Table: {_text(table.title)}</summary>{scroll}</details>"
-    return f"<h3>{_text(table.title)}</h3>{scroll}"
 
 
 def _settings_html(
