@@ -82,16 +82,18 @@ def test_learn_and_score(run: Run) -> None:
 def test_tables_for_people(run: Run) -> None:
     code, out, err = run("learn", "named.csv", "-o", "model.npz", "--within", "inf:0.9", "--validation", "named.csv")
     assert (code, err) == (0, "")
-    for word in ("status", "400 rows", "10 edges", "likelihood (enumeration)", "inf:0.9", "validation log likelihood"):
-        assert word in out
+    text = " ".join(out.split())
+    for words in ("status ok", "num rows 400", "num edges 10", "moments enumeration", "norm inf, bound 0.9",
+                  "validation log likelihood -"):  # fmt: skip
+        assert words in text
     assert read_model("model.npz").variable_names == ("a", "b", "c", "d", "e")
     code, out, _ = run("score", "model.npz", "named.csv", "--target", "a,c")
     assert code == 0
-    for word in ("log-likelihood", "pseudo log-likelihood", "conditional log-likelihood", "log Z"):
+    for word in ("log likelihood", "pseudo log likelihood", "conditional log likelihood", "log z"):
         assert word in out
     code, out, err = run("learn", "train.csv")
     assert (code, out.split("\n")[0]) == (0, "MARKOV")
-    assert "400 rows" in err
+    assert "num rows 400" in err
 
 
 @pytest.mark.parametrize(

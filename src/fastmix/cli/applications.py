@@ -9,6 +9,7 @@ import typer
 import fastmix
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Cluster, takes
+from fastmix.errors import printable
 
 __all__ = ["denoise", "experiment", "warm_up"]
 
@@ -90,19 +91,15 @@ def experiment(
 ) -> None:
     """A figure or table of the paper, or what is missing of it; ends with the path of its report."""
     from fastmix import experiments
-    from fastmix._clock import Report, bar_shown
 
     files.check_output_folder(output)
     with console.workers(cluster, num_workers) as executor, files.blaming_input(output):
-        progress: Report = "auto" if bar_shown() else console.rows_told()
-        result = files.salvage(
-            lambda: experiments.run_experiment(name, output, executor=executor, progress=progress, **given)
-        )
+        result = files.salvage(lambda: experiments.run_experiment(name, output, executor=executor, **given))
     if as_json:
         console.emit_json(result.to_dict())
     else:
         failed = f", {result.num_failed} failed" if result.num_failed else ""
-        console.show_path(result.report)
+        print(printable(str(result.report)))
         console.message(f"{result.num_rows} rows, {result.num_run} of them new{failed}, {result.seconds:.0f} s")
     if result.note:
         console.message(result.note)

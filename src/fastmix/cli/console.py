@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
     from fastmix.theory.certificates import Certificate
 
 __all__ = [
-    "emit_json", "explain", "explain_status", "finish", "message", "rows_told", "save_model", "show_batch",
-    "show_bracket", "show_certificate", "show_comparison", "show_facts", "show_marginals", "show_most_probable",
-    "show_path", "show_sampling", "workers", "workers_option",
+    "emit_json", "explain", "explain_status", "finish", "message", "readable", "save_model",
+    "show_batch", "show_bracket", "show_certificate", "show_comparison", "show_facts", "show_marginals",
+    "show_most_probable", "show_sampling", "workers", "workers_option",
 ]  # fmt: skip
 
 _ROWS = 25  # variables shown on a terminal before the rest is only counted
@@ -164,19 +163,25 @@ def finish(
         raise typer.Exit(1)
 
 
-def show_path(path: str | os.PathLike[str]) -> None:
-    """A path on stdout: escaped for a terminal, as it is for another program."""
-    out = getattr(sys.stdout, "buffer", None)
-    if out is None or sys.stdout.isatty():
-        print(printable(os.fspath(path)))
-        return
-    sys.stdout.flush()
-    out.write(os.fsencode(path) + b"\n")
-
-
 def show_facts(title: str, facts: Mapping[str, str]) -> None:
     """A line with the title and a two-column table on stdout."""
     _print(facts.items(), title=title, num_texts=2)
+
+
+def readable(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Facts as texts, those that are known; without stats and provenance, which are for JSON."""
+    known = {name: value for name, value in facts.items() if name not in ("stats", "provenance") and value is not None}
+    return {name.replace("_", " "): _text(value) for name, value in known.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return " to ".join(map(_text, sorted(set(value))))
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def show_certificate(title: str, certificate: Certificate) -> None:
@@ -342,16 +347,3 @@ def show_comparison(title: str, comparison: Comparison) -> None:
 
 def _short(value: float | None, digits: str = ".2g") -> str:
     return "-" if value is None else format(value, digits)
-
-
-def rows_told() -> Callable[[Any], None]:
-    """A line per minute about the rows of an experiment, for where no bar is shown."""
-    last = time.monotonic()
-
-    def seldom(report: Any) -> None:
-        nonlocal last
-        if time.monotonic() - last > 60.0:
-            last = time.monotonic()
-            message(str(report))
-
-    return seldom

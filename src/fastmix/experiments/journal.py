@@ -27,8 +27,8 @@ class Journal:
     """Rows of one experiment on disk, one JSON object a line.
 
     ``NAME.jsonl`` holds what a seed determines: the same bytes, whatever the number of workers and however often a
-    run was killed. ``NAME.seconds.jsonl`` holds what it took, by the key of the row, and is written first, so that a row
-    never lacks its seconds; a line cut short by a kill is removed when the file is next opened.
+    run was killed. ``NAME.seconds.jsonl`` holds what it took, by the key of the row, and is written first, so that no
+    row lacks its seconds; a line cut short by a kill is removed when the file is next opened.
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str) -> None:

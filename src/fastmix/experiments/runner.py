@@ -19,7 +19,7 @@ from fastmix._clock import Clock, Listener, Progress, Report, listening
 from fastmix.errors import Interrupted
 from fastmix.executors import CrashError, LostError, Pool, as_pool, count_processors, processes, run_in_order
 from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
-from fastmix.experiments.plan import Case, Experiment, Row, Settings
+from fastmix.experiments.plan import Case, Experiment, Settings
 from fastmix.experiments.plotting import require_matplotlib
 from fastmix.experiments.report import write_report
 from fastmix.experiments.specs import EXPERIMENTS
@@ -119,7 +119,7 @@ def run_experiment(
     folder.mkdir(parents=True, exist_ok=True)
     for experiment in EXPERIMENTS.values():  # what the report will need, before the hours
         read_settings(folder, experiment)
-    status, note, made = Status.OK, "", list[Row]()
+    status, note, made = Status.OK, "", set[str]()
     try:
         with listening(progress, name) as listener:
             for experiment, own, cases in plans:
@@ -139,7 +139,7 @@ def run_experiment(
         report=report,
         figures=figures,
         num_rows=len(rows),
-        num_run=len(made),
+        num_run=len(made & {row["key"] for row in rows}),  # an interrupt can come while a row is written
         num_failed=sum(row["failure"] is not None for row in rows),
         seconds=time.perf_counter() - begin,
         note=note,
@@ -150,9 +150,9 @@ def run_experiment(
 
 
 def _run(
-    experiment: Experiment, cases: list[Case], folder: Path, pool: Pool, listener: Listener | None, made: list[Row]
+    experiment: Experiment, cases: list[Case], folder: Path, pool: Pool, listener: Listener | None, made: set[str]
 ) -> None:
-    """Run what is missing of a plan, whose rows go to ``made``; those that other experiments there have are copied."""
+    """Run what is missing of a plan; ``made`` gets keys of rows. Those that other experiments there have are copied."""
     journal = Journal(folder, experiment.name)
     with journal.lock(), processes(1) if experiment.alone else contextlib.nullcontext(pool) as executor:
         known = {row["key"] for row in journal.read()}
@@ -170,8 +170,8 @@ def _run(
                 fresh = next(results) if rest.calls else []
                 fresh = failed_rows(rest, fresh) if isinstance(fresh, CrashError) else fresh
                 rows |= {row["key"]: row for row in fresh}
+                made |= {row["key"] for row in fresh}
                 journal.append([rows[key] for key in case.row_keys()])
-                made += fresh
                 done += len(case.calls)
                 clock.report(done, total, "rows", per_second=(len(made) - before) / clock.seconds())
 
