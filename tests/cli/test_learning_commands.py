@@ -168,7 +168,7 @@ def test_what_is_asked_for_is_refused(run: Run, options: str, pattern: str) -> N
         ("0,1\n1,x\n0,1\n", "data.csv:2: 'x' stands in column 1"),
         ("0,1\n0,1.5\n", "data.csv:2: the table must hold whole numbers"),
         ("0,?\n1,?\n", "only missing ones in column 1"),
-        ("0,-7\n", "data.csv:1: the table must hold states from 0"),
+        ("0,-7\n", "data.csv:1: the table must hold whole numbers from 0"),
         ("", "data.csv: the file is empty"),
         ("\x00\x01\x02\xff", "data.csv"),
     ],

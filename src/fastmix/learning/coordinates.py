@@ -43,24 +43,13 @@ def contrasts(num_states: int) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """The vector ``v = (c, C)`` of a structure: contrasts of the variables, then of the edges, one after another.
-
-    Attributes
-    ----------
-    structure : Structure
-    starts : int array (n + 1,)
-        ``v[starts[i]:starts[i + 1]]`` is c_i; D, the last of them, is the number of contrasts of all variables.
-    pair_starts : int array (m + 1,)
-        ``v[D + pair_starts[e]:D + pair_starts[e + 1]]`` is C of edge e, row by row.
-    rows, cols : int arrays (K,)
-        The contrasts that entry k of the tables joins.
-    """
+    """The vector ``v = (c, C)`` of a structure: contrasts of the variables, then of the edges, one after another."""
 
     structure: Structure
 
     @cached_property
     def starts(self) -> IntArray:
-        """Where the contrasts of every variable begin, (n + 1,)."""
+        """Where the contrasts of every variable begin, (n + 1,): ``v[starts[i]:starts[i + 1]]`` is c_i."""
         return offsets_of(self.structure.num_states - 1)
 
     @cached_property
@@ -70,7 +59,7 @@ class Coordinates:
 
     @cached_property
     def pair_starts(self) -> IntArray:
-        """Where the contrasts of every edge begin, (m + 1,)."""
+        """Where those of every edge begin, (m + 1,): ``v[D + pair_starts[e]:D + pair_starts[e + 1]]``, row by row."""
         ends = self.structure.num_states[self.structure.edges] - 1
         return offsets_of(ends[:, 0] * ends[:, 1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fastmix.chains.base import Chains
 from fastmix.chains.cuda.device import cuda_available
 from fastmix.errors import Interrupted, ModelError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.learning.coordinates import Coordinates
-from fastmix.learning.data import MISSING, Dataset
+from fastmix.learning.data import MISSING, Dataset, column_label
 from fastmix.learning.log_z import LogZ, independent_parameters, log_normaliser
 from fastmix.learning.machines import MACHINE_CHAINS, is_machine, learn_machine
 from fastmix.learning.objectives import (
@@ -297,13 +298,14 @@ def moments_of_contrasts(coordinates: Coordinates, data: Dataset) -> tuple[Float
 
 def _check_seen(data: Dataset, graph: IntArray, hidden: int, *, pairs: bool) -> None:
     """A :class:`ModelError` where a state, or a pair on an edge, never occurs and nothing keeps it finite."""
+    column = partial(column_label, data.variable_names)
     instead = "so without a penalty its parameter is infinite: give a positive ridge"
     visible = len(data.num_states) - hidden
     for i, count in enumerate(data.num_states[:visible].tolist()):
         counts = np.bincount(data.states[data.states[:, i] != MISSING, i], minlength=count)
         if (counts == 0).any():
             state = int(np.flatnonzero(counts == 0)[0])
-            raise ModelError(f"state {state} of {_column(data, i)} never occurs, {instead}, or leave the column out")
+            raise ModelError(f"state {state} of {column(i)} never occurs, {instead}, or leave the column out")
     if not pairs or data.has_missing:
         return
     for i, j in graph.tolist():
@@ -311,12 +313,8 @@ def _check_seen(data: Dataset, graph: IntArray, hidden: int, *, pairs: bool) -> 
         counts = np.bincount(data.states[:, i] * np.int64(sizes[1]) + data.states[:, j], minlength=sizes[0] * sizes[1])
         if (counts == 0).any():
             a, b = divmod(int(np.flatnonzero(counts == 0)[0]), sizes[1])
-            where = f"state {a} of {_column(data, i)} and state {b} of {_column(data, j)}"
+            where = f"state {a} of {column(i)} and state {b} of {column(j)}"
             raise ModelError(f"{where} never occur together, {instead}")
-
-
-def _column(data: Dataset, i: int) -> str:
-    return f"column {i}" if data.variable_names is None else f"column {data.variable_names[i]!r}"
 
 
 def _first(

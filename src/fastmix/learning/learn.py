@@ -298,7 +298,8 @@ def stability(
     n, rows = len(table.num_states), len(table.states)
     found = np.zeros((n, n))
     for _ in range(num_subsamples):
-        part = table.take(rng.choice(rows, size=max(1, rows // 2), replace=False))
+        half = rng.choice(rows, size=max(1, rows // 2), replace=False)
+        part = read_data(replace(table, states=table.states[half], num_rows=len(half)), weights=table.weights[half])
         i, j = learn(part, objective="pseudo-likelihood", l1=l1, ridge=ridge, tol=1e-4, seed=0).model.edges.T
         found[i, j] += 1.0
     return (found + found.T) / num_subsamples

@@ -19,6 +19,10 @@ from fastmix.theory import norms
 __all__ = ["LearnResult", "NormBall", "WidthBall", "as_plain", "ball_by_name"]
 
 _SHOWN = 10  # edges in a notebook
+_FACTS = (  # of a result, for its JSON
+    "objective", "moments", "value", "num_rows", "ridge", "l1", "moment_error", "bias_bound",
+    "validation_log_likelihood", "seed",
+)  # fmt: skip
 _ADVICE = {
     Status.NOT_CONVERGED: "The optimum was not reached: allow more time_limit or max_iter, or a larger ridge or tol.",
     Status.NOT_MIXED: "The chains did not follow the model: take tempered moments, a larger ridge or a set to stay in.",
@@ -218,24 +222,10 @@ class LearnResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the model as plain data, the shape of the command line's JSON."""
+        facts = {name: getattr(self, name) for name in _FACTS}
+        sizes = {"num_variables": self.model.num_variables, "num_edges": self.model.num_edges}
         within = None if self.within is None else {"norm": self.within.norm, "bound": self.within.bound}
-        facts = {
-            "objective": self.objective,
-            "moments": self.moments,
-            "value": self.value,
-            "num_rows": self.num_rows,
-            "num_variables": self.model.num_variables,
-            "num_edges": self.model.num_edges,
-            "ridge": self.ridge,
-            "l1": self.l1,
-            "within": within,
-            "norms": dict(self.norms),
-            "moment_error": self.moment_error,
-            "bias_bound": self.bias_bound,
-            "validation_log_likelihood": self.validation_log_likelihood,
-            "seed": self.seed,
-        }
-        return as_plain(self, facts)
+        return as_plain(self, {**facts, **sizes, "within": within, "norms": dict(self.norms)})
 
 
 def as_plain(result: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
