@@ -186,29 +186,17 @@ def _text(value: Any) -> str:
 
 def show_certificate(title: str, certificate: Certificate) -> None:
     """What a certificate says, as a table on stdout."""
-    facts = {"certified": f"yes, by {certificate.criterion}" if certificate.certified else "no"}
-    if certificate.norm is not None:
-        norm = f"{certificate.norm_value:.6g} ({certificate.norm}, bound {certificate.dependency})"
-        facts["dependency norm"] = norm
-    if certificate.width is not None:
-        facts["width"] = f"{certificate.width:.6g}"
-    if certificate.margin is not None:
-        facts["margin"] = f"all couplings could grow {certificate.margin:.4g} times"
-    if certificate.num_sweeps is not None:
-        facts["sweeps"] = f"{certificate.num_sweeps:,} ({certificate.schedule}) for accuracy {certificate.accuracy:g}"
-        facts["largest bias of a variable"] = f"{certificate.max_bias:.3g}"
-    if certificate.num_updates is not None and certificate.criterion != "dobrushin":
-        facts["random updates"] = f"{certificate.num_updates:,} for accuracy {certificate.accuracy:g}"
-    elif certificate.num_updates is not None:
-        facts["updates by the theorem"] = f"{certificate.num_updates:,} (random order)"
+    names = (
+        "certified criterion dependency norm norm_value width margin accuracy schedule num_sweeps max_bias num_updates"
+    )
+    facts: dict[str, Any] = {name: getattr(certificate, name) for name in names.split()}
     if not certificate.certified:
-        facts["strongest variables"] = ", ".join(f"{name} ({total:.3g})" for name, total in certificate.strongest[:5])
-        facts["way out"] = certificate.advice
+        strongest = ", ".join(f"{name} ({total:.3g})" for name, total in certificate.strongest[:5])
+        facts |= {"max_bias": None, "strongest variables": strongest, "way out": certificate.advice}
     for other in certificate.others:
-        facts[f"by {other['criterion']}"] = (
-            f"{other['num_updates']:,} updates" if other["certified"] else other["reason"]
-        )
-    show_facts(title, facts)
+        reason = f"{other['num_updates']:,} updates" if other["certified"] else other["reason"]
+        facts[f"by {other['criterion']}"] = reason
+    show_facts(title, readable(facts))
 
 
 def show_bracket(result: BracketResult) -> None:
@@ -294,37 +282,22 @@ def show_batch(rows: Sequence[Mapping[str, Any]]) -> None:
     _print(table, ("file", "method", "status", "log Z", "seconds"), num_texts=3, wide=True)
 
 
-def _draw_facts(samples: DrawResult) -> dict[str, str]:
-    facts = {"samples": f"{len(samples.states):,}, independent and exact"}
-    from fastmix.methods.perfect import PerfectSamples
-
-    if not isinstance(samples, PerfectSamples):
-        return facts | {"why": str(samples.stats["note"])}
-    past = samples.num_sweeps
-    average = f"{past.mean() if len(past) else 0:.1f} on average, at most {past.max(initial=0):,}"
-    return facts | {"why": samples.reason, "sweeps into the past": average}
-
-
-def _chain_facts(result: SampleResult) -> dict[str, str]:
-    stats = result.stats
-    return {
-        "chains": f"{stats['num_chains']:,}",
-        "sweeps": f"{stats['num_sweeps']:,} after {stats['burn_in']:,} of burn-in",
-        "largest standard error": f"{result.std_error.max(initial=0.0):.3g}",
-        "smallest effective sample size": f"{result.ess.min(initial=float('inf')):,.0f}",
-        "largest R-hat": f"{result.r_hat.max(initial=1.0):.4f}",
-        "note": str(stats["note"]),
-    }
-
-
 def show_sampling(title: str, result: SampleResult | DrawResult) -> None:
     """What a run of chains, or exact draws, gave and cost, as a table on stdout."""
     from fastmix.results import DrawResult
 
-    facts = {"status": str(result.status)}
-    facts |= _draw_facts(result) if isinstance(result, DrawResult) else _chain_facts(result)
-    facts |= {"updates per second": f"{result.stats['updates_per_second']:.3g}"}
-    show_facts(title, {**facts, "seed": str(result.provenance["seed"])})
+    stats: Mapping[str, Any] = result.stats
+    facts: dict[str, Any] = {"status": result.status}
+    if isinstance(result, DrawResult):
+        facts["samples"] = f"{len(result.states):,}, independent and exact"
+        facts["why"] = getattr(result, "reason", stats.get("note"))
+    else:
+        facts |= {name: stats[name] for name in ("num_chains", "num_sweeps", "burn_in", "note")}
+        facts["largest standard error"] = float(result.std_error.max(initial=0.0))
+        facts["smallest effective sample size"] = float(result.ess.min(initial=float("inf")))
+        facts["largest R-hat"] = float(result.r_hat.max(initial=1.0))
+    facts |= {"updates_per_second": float(stats["updates_per_second"]), "seed": str(result.provenance["seed"])}
+    show_facts(title, readable(facts))
 
 
 def show_comparison(title: str, comparison: Comparison) -> None:
