@@ -155,7 +155,7 @@ def _solve(
         outcome = minimise(goal, v, scaling, **common, tol=tol, max_iter=max_iter, clock=job.clock, report=report)
         v, value, error, stopped_by = outcome.v, outcome.value, outcome.moment_error, outcome.stopped_by
         stats: dict[str, Any] = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
-        how = goal.model_term.method if isinstance(goal, ExactLikelihood) else "none"
+        how = goal.method
     else:
         answer, place = _sample(job, template, data, v, scaling, common, start, history, report)
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by

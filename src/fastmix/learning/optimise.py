@@ -27,8 +27,7 @@ class Ball(Protocol):
 
     memory: FloatArray | None  # what the next projection begins with
 
-    def __call__(self, v: FloatArray) -> FloatArray:
-        """The closest v."""
+    def __call__(self, v: FloatArray) -> FloatArray: ...  # noqa: D102
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +37,6 @@ class Scaling:
     With ``c = b - C m`` the log-weight is ``b . y + (y - m)' C (y - m) / 2`` plus a constant: features of edges are
     then nearly uncorrelated with those of variables. b and C are scaled by the standard deviations of their features
     under the independent model with the same means.
-
-    Parameters
-    ----------
-    coordinates : Coordinates
-    means, variances : float arrays (D,)
-        Of the contrasts.
-    alike : {"entries", "edges", "all"}
-        Whether entries of tables have scales of their own, one for each edge (a group of the l1 term), or the same (a
-        projection is Euclidean in C).
     """
 
     coordinates: Coordinates
@@ -55,7 +45,11 @@ class Scaling:
 
     @classmethod
     def of(cls, coordinates: Coordinates, means: FloatArray, variances: FloatArray, alike: str) -> Scaling:
-        """The scaling for moments of the contrasts."""
+        """The scaling for means and variances (D,) of the contrasts.
+
+        ``alike`` says whether "entries" of tables have scales of their own, "edges" have one each (as groups of the l1
+        term), or "all" have the same (a projection is Euclidean in C).
+        """
         spread = np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
         pairs = spread[coordinates.rows] * spread[coordinates.cols]
         if alike == "edges" and len(pairs):
