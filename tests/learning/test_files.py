@@ -115,7 +115,7 @@ def test_weights_are_a_column(tmp_path: Path) -> None:
         ("0,2\n", "2", "there is no column '2' with weights; columns are the numbers below 2"),
         ("0,2\n0,-1\n", "1", "data.csv:2: a weight must be a number of at least 0, got '-1'"),
         ("a,w\n0,2\n\n0,x\n", "w", "data.csv:4: a weight must be"),
-        ("0,0\n0,0\n", "1", "some weights must be positive"),
+        ("0,0\n0,0\n", "1", "weights must be finite, none negative and some positive"),
     ):
         with pytest.raises(FormatError, match=message):
             read_table(write(tmp_path, text), weights=column, header=text[0] == "a")

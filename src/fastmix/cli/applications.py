@@ -46,7 +46,7 @@ def denoise(
     """The clean picture behind a noisy one: photographs in grey, or black and white."""
     from fastmix.denoising import denoise as run
     from fastmix.denoising import load_image, parse_size, write_comparison, write_picture
-    from fastmix.denoising.images import MAX_PIXELS
+    from fastmix.denoising.images import MAX_PIXELS, PICTURES
     from fastmix.denoising.posterior import NOISE
 
     if noise is not None and not simulate_noise:
@@ -56,7 +56,8 @@ def denoise(
     if simulate_noise and size is None and not full_size:
         size = "120x80"
     box = None if size is None else parse_size(size)
-    files.check_picture_name(output)
+    if not output.lower().endswith(PICTURES):
+        raise ValueError(f"-o must name a picture such as out.png, got {output!r}")
     files.check_outputs([image], [output])
     most = MAX_PIXELS if max_pixels is None else max_pixels
     picture = files.load_picture(lambda: load_image(image, box, max_pixels=most), image)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import require
 from fastmix.denoising import add_noise, anneal, binarise, denoising_model, load_image
-from fastmix.denoising.images import resize
+from fastmix.denoising.images import PICTURES, resize
 from fastmix.denoising.posterior import as_grey
 from fastmix.errors import FormatError
 from fastmix.experiments.plan import Case, Experiment, Settings, derive_seed
@@ -25,7 +25,6 @@ __all__ = ["decode_map", "encode_map", "load_photographs", "photograph_case", "p
 
 # Photographs that are part of the scikit-image package itself, so that nothing is downloaded.
 _CARRIED = ("astronaut", "brick", "camera", "chelsea", "clock", "coffee", "coins", "gravel", "moon", "rocket")
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _SIZE, _QUICK_SIZE = (120, 80), (60, 40)
 # Chains, steps and sweeps of the truth.
 _EFFORT = {"num_populations": 2, "num_chains": 64, "num_steps": 150, "sweeps_per_step": 16}
@@ -55,9 +54,9 @@ def load_photographs(folder: str | None, size: tuple[int, int], most: int) -> li
     else:
         if not os.path.isdir(folder):
             raise ValueError(f"images must be a folder of photographs, got {folder!r}")
-        names = sorted(name for name in os.listdir(folder) if name.lower().endswith(_SUFFIXES))
+        names = sorted(name for name in os.listdir(folder) if name.lower().endswith(PICTURES))
         if not names:
-            raise ValueError(f"images must be a folder with {', '.join(_SUFFIXES)} files, got {folder!r} without any")
+            raise ValueError(f"images must be a folder with {', '.join(PICTURES)} files, got {folder!r} without any")
         images = [(os.path.splitext(name)[0], load_image(os.path.join(folder, name))) for name in names[:most]]
     return [(name, binarise(_fit(image, size))) for name, image in images]
 

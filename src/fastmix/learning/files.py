@@ -86,7 +86,10 @@ def read_table(
     heaviness = None
     if weights is not None:
         column = _column(weights, names, table.shape[1], f"{name}:1")
-        heaviness = _weights(table[:, column], where, weights)
+        for row, cell in enumerate(table[:, column]):
+            if not _is_number(str(cell)) or not 0.0 <= float(cell) < np.inf:
+                raise FormatError(f"{where(row)}: a weight must be a number of at least 0, got {str(cell)!r}")
+        heaviness = table[:, column].astype(np.float64)
         table = np.delete(table, column, axis=1)
         names = names if names is None else names[:column] + names[column + 1 :]
     if names is not None and model is not None and model.variable_names is not None:
@@ -226,15 +229,6 @@ def _column(weights: str, names: list[str] | None, width: int, where: str) -> in
         return int(weights)
     known = f"the numbers below {width}" if names is None else ", ".join(names[:5])
     raise FormatError(f"{where}: there is no column {weights!r} with weights; columns are {known}")
-
-
-def _weights(column: NDArray[Any], where: Any, name: str) -> NDArray[np.float64]:
-    for row, cell in enumerate(column):
-        if not _is_number(str(cell)) or not 0.0 <= float(cell) < np.inf:
-            raise FormatError(f"{where(row)}: a weight must be a number of at least 0, got {str(cell)!r}")
-    if not (values := column.astype(np.float64)).any():
-        raise FormatError(f"{where(0)}: some weights must be positive, got only 0 in column {name!r}")
-    return np.asarray(values)
 
 
 def _numbers(cells: NDArray[Any], where: Any, names: list[str] | None, *, categories: bool) -> NDArray[Any]:

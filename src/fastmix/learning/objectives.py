@@ -21,16 +21,9 @@ from fastmix.learning.data import MISSING, Dataset
 from fastmix.model import MarkovRandomField
 
 __all__ = [
-    "MOST_COMPLETIONS",
-    "DataTerm",
-    "Enumerated",
-    "ExactLikelihood",
-    "Objective",
-    "PseudoLikelihood",
-    "TreeSums",
+    "MOST_COMPLETIONS", "DataTerm", "Enumerated", "ExactLikelihood", "Objective", "PseudoLikelihood", "TreeSums",
     "exact_model_term",
-]
-
+]  # fmt: skip
 
 _MOST_CONFIGURATIONS = 1 << 22  # of a model that is enumerated: 32 MiB, a few hundredths of a second
 MOST_COMPLETIONS = 1 << 16  # of missing values that depend on each other
