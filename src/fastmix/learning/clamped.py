@@ -40,8 +40,7 @@ class ClampedRows:
         self.size = 1.0 / float(self._weights @ self._weights)  # chains of equal weight that have as little noise
         given = np.tile(states, (count, 1))
         gone = given == MISSING
-        fill = np.floor(rng.random(given.shape) * structure.num_states).astype(np.int64)
-        self.set_states(np.where(gone, np.minimum(fill, structure.num_states - 1), given))
+        self.set_states(np.where(gone, rng.integers(structure.num_states, size=given.shape), given))
         bounds = np.concatenate([[0], np.cumsum(gone.sum(axis=1))])
         order = structure.visit_order[0].astype(np.int64)  # that of other chains: bounds on their bias hold for these
         self._where = bounds, order[np.nonzero(gone[:, order])[1]]  # the missing variables of all rows

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix.model.build import offsets_of
+from fastmix.model.build import offsets_of, table_positions
 from fastmix.model.structure import Structure
 
 __all__ = ["Coordinates", "contrasts"]
@@ -64,27 +64,26 @@ class Coordinates:
         return offsets_of(ends[:, 0] * ends[:, 1])
 
     @cached_property
-    def _ends(self) -> tuple[IntArray, IntArray]:
-        i, j = self.structure.edges.T
-        counts = np.diff(self.pair_starts)
-        inside = np.arange(int(self.pair_starts[-1])) - np.repeat(self.pair_starts[:-1], counts)
-        width = np.repeat(self.structure.num_states[j] - 1, counts)
-        return np.repeat(self.starts[i], counts) + inside // width, np.repeat(self.starts[j], counts) + inside % width
+    def _entries(self) -> tuple[IntArray, IntArray, IntArray]:
+        """The edge of every entry of the tables, and the contrasts of its two variables, (K,) each."""
+        edge, row, col = table_positions(self.structure.num_states - 1, self.structure.edges)
+        i, j = self.structure.edges[edge].T
+        return edge, self.starts[i] + row, self.starts[j] + col
+
+    @property
+    def edge_of(self) -> IntArray:
+        """The edge of every entry of the tables, (K,)."""
+        return self._entries[0]
 
     @property
     def rows(self) -> IntArray:
         """The contrast of the first variable of every entry of the tables, (K,)."""
-        return self._ends[0]
+        return self._entries[1]
 
     @property
     def cols(self) -> IntArray:
         """The contrast of the second variable of every entry of the tables, (K,)."""
-        return self._ends[1]
-
-    @cached_property
-    def edge_of(self) -> IntArray:
-        """The edge of every entry of the tables, (K,)."""
-        return np.repeat(np.arange(self.structure.num_edges), np.diff(self.pair_starts))
+        return self._entries[2]
 
     @property
     def size(self) -> int:
@@ -105,8 +104,7 @@ class Coordinates:
     @cached_property
     def flat_tables(self) -> tuple[FloatArray, IntArray]:
         """Q of all variables one after the other, row by row, and where each begins (n,)."""
-        sizes = [q.size for q in self.tables]
-        starts = np.concatenate([[0], np.cumsum(sizes)])[:-1].astype(np.int64)
+        starts = offsets_of(np.array([q.size for q in self.tables], dtype=np.int64))[:-1]
         return np.concatenate([np.zeros(0), *(q.reshape(-1) for q in self.tables)]), starts
 
     def encode(self, states: NDArray[Any]) -> FloatArray:

@@ -465,8 +465,7 @@ def start_chains(chains: Chains, data: Dataset, num_states: IntArray, rng: np.ra
     """Chains at rows of the data; what is missing there is drawn evenly."""
     chosen = rng.choice(len(data.states), size=chains.num_chains, p=data.weights)
     states = data.states[chosen].astype(np.int64)
-    fill = np.floor(rng.random(states.shape) * num_states).astype(np.int64)
-    chains.set_states(np.where(states == MISSING, np.minimum(fill, num_states - 1), states))
+    chains.set_states(np.where(states == MISSING, rng.integers(num_states, size=states.shape), states))
 
 
 def autocorrelations(
