@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
@@ -87,10 +88,13 @@ def infer(
     _give_answer(result, outputs, as_json, console.show_marginals, ".mar", checkpoint)
 
 
-@takes("infer", _RUN, like=infer, but="models method")
-def temper(model: Model, **others: Any) -> None:
+@takes("infer", _RUN)
+def temper(
+    model: Model, evidence: Evidence = None, output: AnswerFiles = None, num_workers: NumWorkers = None,
+    cluster: Cluster = None, as_json: AsJson = False, *, given: dict[str, Any], options: dict[str, Any],
+) -> None:  # fmt: skip
     """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
-    infer([model], "tempered", **others)
+    infer([model], "tempered", evidence, output, num_workers, cluster, as_json, given=given, options=options)
 
 
 def _give_answer(
@@ -99,12 +103,7 @@ def _give_answer(
     """Write an answer, as ``plain`` on stdout if asked, or show it."""
     for path in outputs:
         write_answer(result, path, plain)
-
-    def show_alone() -> None:
-        if not outputs:
-            show(result)
-
-    console.finish(result, as_json, show_alone, checkpoint=checkpoint)
+    console.finish(result, as_json, (lambda: None) if outputs else partial(show, result), checkpoint=checkpoint)
 
 
 # What there is to say about a file of a batch: an answer, or in words why there is none and the exit code.

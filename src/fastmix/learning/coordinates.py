@@ -180,11 +180,7 @@ class Coordinates:
         return g
 
     def to_probabilities(self, difference: FloatArray) -> FloatArray:
-        """A difference of moments of contrasts as one of probabilities of states and pairs, as ``model.parameters``.
-
-        Differences of vectors and tables of probabilities add up to 0, and those of a table in rows and columns to
-        those of its two variables.
-        """
+        """A difference of moments of contrasts as one of probabilities of states and pairs, as ``model.parameters``."""
         structure = self.structure
         split = int(structure.unary_offsets[-1])
         result = self.to_parameters(difference)

@@ -73,12 +73,8 @@ def learn_machine(
 ) -> Sampled:
     """The parameters after ``max_iter`` passes through the data, whose rows have no values for the hidden variables.
 
-    After every pass ``keep`` gets all that is needed to go on from there, which ``saved`` gives back. The ``chains``
-    say where to begin, on which device, and in the end whether such chains follow the model.
-
-    Notes
-    -----
-    A step costs five products of a matrix of bits (rows or chains, visible) or (chains, hidden) with one of weights.
+    The ``chains`` say where to begin, on which device, and in the end whether such chains follow. A step costs
+    five products of a matrix of bits (rows or chains, visible) or (chains, hidden) with one of weights.
     """
     make = Machine
     if chains.device != "cpu":
