@@ -321,15 +321,10 @@ def _first(
     coordinates: Coordinates, data: Dataset, job: Job, start: MarkovRandomField | None, template: MarkovRandomField
 ) -> FloatArray:
     """Where to begin: an earlier model on the same graph, else the independent one."""
-    if start is not None:
-        theta = np.zeros(template.num_parameters)
-        theta[: len(start.log_unary)] = start.log_unary
-        keys, wanted = (model.edges @ np.array([template.num_variables, 1]) for model in (template, start))
-        where = np.searchsorted(keys, wanted)  # an l1 term may have removed edges
-        sizes = np.diff(start.pairwise_offsets)
-        places = np.repeat(template.pairwise_offsets[where] - start.pairwise_offsets[:-1], sizes)
-        theta[len(start.log_unary) + places + np.arange(len(start.log_pairwise))] = start.log_pairwise
-        return coordinates.from_parameters(theta)[0]
+    if start is not None:  # an l1 term may have removed some of its edges
+        own = Coordinates(start.structure)
+        v, _ = own.from_parameters(start.parameters)
+        return coordinates.gather(v[: own.num_contrasts], own.matrix(v))
     v = coordinates.from_parameters(independent_parameters(template, data))[0]
     if job.hidden:  # hidden variables must differ from each other to become different
         rng = np.random.default_rng([job.seed, 3])
@@ -343,11 +338,8 @@ def _without_empty_tables(
     """The model without the edges whose tables the l1 term made 0."""
     if not l1:
         return model
-    kept = np.flatnonzero(table_norms(coordinates, v) > 0.0)
-    if len(kept) == model.num_edges:
-        return model
-    sizes = np.diff(model.pairwise_offsets)
-    entries = np.repeat(np.isin(np.arange(model.num_edges), kept), sizes)
+    kept = table_norms(coordinates, v) > 0.0
+    entries = np.repeat(kept, np.diff(model.pairwise_offsets))
     return MarkovRandomField(
         model.num_states, model.log_unary, model.edges[kept], model.log_pairwise[entries],
         variable_names=model.variable_names, state_names=model.state_names,
