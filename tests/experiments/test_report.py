@@ -237,8 +237,7 @@ def contrast(first: str, second: str) -> float:
 
 def test_curves_stand_out_from_the_page() -> None:
     for look in STYLES.values():
-        assert contrast(look.light, "#ffffff") >= 3.0  # what the accessibility guidelines ask of graphics
-        assert contrast(look.dark, "#14181d") >= 3.0
+        assert contrast(look.color, "#ffffff") >= 3.0  # what the accessibility guidelines ask of graphics
 
 
 def test_curves_differ_without_color() -> None:
@@ -297,16 +296,12 @@ def test_page_in_a_browser(browser: Browser, folder: Path, width: int, dark: boo
     assert "fast mixing" in window.title
     facts = window.execute_script(
         """
-        const panels = [...document.querySelectorAll('figure .panel > *:first-child')];
-        const boxes = panels.map(e => e.getBoundingClientRect());
+        const boxes = [...document.querySelectorAll('figure .scroll')].map(e => e.getBoundingClientRect());
         const style = getComputedStyle(document.body);
-        const ink = document.querySelector('figure svg text');
-        const line = [...document.querySelectorAll('figure .panel svg path')].find(p => p.style.stroke.includes('var'));
         return {figures: document.querySelectorAll('figure').length, boxes: boxes.map(b => [b.left, b.right, b.height]),
                 scroll: document.documentElement.scrollWidth, width: window.innerWidth, page: style.backgroundColor,
-                text: style.color, ink: getComputedStyle(ink).fill, stroke: getComputedStyle(line).stroke,
                 pictures: [...document.images].every(i => i.complete && i.naturalWidth > 0),
-                size: ink.getBoundingClientRect().height, requests: performance.getEntriesByType('resource')
+                requests: performance.getEntriesByType('resource')
                   .filter(r => !r.name.startsWith('data:')).length};
         """
     )
@@ -317,5 +312,3 @@ def test_page_in_a_browser(browser: Browser, folder: Path, width: int, dark: boo
     assert facts["requests"] == 0
     shade = [int(part) for part in re.findall(r"\d+", facts["page"])[:3]]
     assert (max(shade) < 60) == dark
-    assert facts["ink"] == facts["text"]  # the drawings take the color of the text
-    assert facts["size"] >= 8  # pixels: labels can be read on a phone

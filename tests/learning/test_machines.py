@@ -111,7 +111,7 @@ def test_going_on_gives_the_same_bits(kind: type[Machine]) -> None:
     whole.advance(rows, np.array([0.02, 0.02]))
     first.advance(rows[:5], np.array([0.02]))
     first.fetch()
-    second.restore(first.pack())
+    second.restore(first.pack({})[0])
     second.advance(rows[5:], np.array([0.02]))
     for machine in (whole, second):
         machine.fetch()

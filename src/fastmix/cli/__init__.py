@@ -142,17 +142,10 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
     raise KeyboardInterrupt
 
 
-class _Messages(logging.Handler):
-    """What the library logs becomes lines on stderr, wherever that is by then."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(record.getMessage(), file=sys.stderr)
-
-
 @contextlib.contextmanager
 def _showing_messages() -> Iterator[None]:
     """That something is being compiled is the one message below a warning."""
-    logger, handler = logging.getLogger("fastmix._jit"), _Messages(logging.INFO)
+    logger, handler = logging.getLogger("fastmix._jit"), logging.StreamHandler()
     before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -76,12 +76,7 @@ def infer(
     if is_batch:
         folder = _check_batch(models, outputs)
         with console.workers(cluster, num_workers) as executor:
-            answers = (
-                map(partial(_answer, evidence=evidence, options=options), models)
-                if executor is None
-                else _answers_elsewhere(executor, models, evidence, options)
-            )
-            _give_batch(models, answers, folder, as_json)
+            _give_batch(models, _answers(executor, models, evidence, options), folder, as_json)
         return
     for path, suffix in zip(outputs, files.check_answers(outputs, _MARGINALS), strict=True):
         if suffix == ".pr" and not found.gives_log_z:  # before the model is read
@@ -93,10 +88,13 @@ def infer(
     _give_answer(result, outputs, as_json, console.show_marginals, ".mar", checkpoint)
 
 
-@takes("infer", _RUN, like=infer, but="models method")
-def temper(model: Model, **others: Any) -> None:
+@takes("infer", _RUN)
+def temper(
+    model: Model, evidence: Evidence = None, output: AnswerFiles = None, num_workers: NumWorkers = None,
+    cluster: Cluster = None, as_json: AsJson = False, *, given: dict[str, Any], options: dict[str, Any],
+) -> None:  # fmt: skip
     """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
-    infer([model], "tempered", **others)
+    infer([model], "tempered", evidence, output, num_workers, cluster, as_json, given=given, options=options)
 
 
 def _give_answer(
@@ -105,32 +103,23 @@ def _give_answer(
     """Write an answer, as ``plain`` on stdout if asked, or show it."""
     for path in outputs:
         write_answer(result, path, plain)
-
-    def show_alone() -> None:
-        if not outputs:
-            show(result)
-
-    console.finish(result, as_json, show_alone, checkpoint=checkpoint)
+    console.finish(result, as_json, (lambda: None) if outputs else partial(show, result), checkpoint=checkpoint)
 
 
 # What there is to say about a file of a batch: an answer, or in words why there is none and the exit code.
 Outcome: TypeAlias = "InferenceResult | tuple[str, int]"
 
 
-def _answer(path: str, evidence: str | None, options: dict[str, Any]) -> Outcome:
-    """The answer for one file of a batch."""
-    return _answer_loaded(_load(path, evidence, options))
-
-
 def _load(path: str, evidence: str | None, options: dict[str, Any]) -> tuple[Any, ...]:
-    """What :func:`_answer_loaded` needs, wherever it is called; workers need not see the files."""
+    """What :func:`_answer` needs, wherever it is called; workers need not see the files."""
     try:
         return path, evidence, files.load(path, evidence), options
     except Exception as error:
         return path, evidence, _explained(error), {}
 
 
-def _answer_loaded(task: tuple[Any, ...]) -> Outcome:
+def _answer(task: tuple[Any, ...]) -> Outcome:
+    """The answer for one file of a batch."""
     path, evidence, loaded, options = task
     if isinstance(loaded[0], str):  # could not be read
         return cast("tuple[str, int]", loaded)
@@ -147,22 +136,23 @@ def _explained(error: Exception) -> tuple[str, int]:
     return known
 
 
-def _answers_elsewhere(
-    executor: Executor, models: list[str], evidence: str | None, options: dict[str, Any]
+def _answers(
+    executor: Executor | None, models: list[str], evidence: str | None, options: dict[str, Any]
 ) -> Iterator[Outcome]:
-    """The same by workers, one thread each; when they are lost this process goes on."""
+    """Answers by workers, if there are any, one thread each; when they are lost this process goes on."""
     from fastmix.executors import CrashError, LostError, as_pool, run_in_order
 
-    pool, rest = as_pool(executor), list(models)
-    pool.ahead = min(pool.ahead, _MOST_AHEAD)
-    own = {"num_threads": 1, **options, "progress": None}
-    try:
-        for outcome in run_in_order(_answer_loaded, (_load(path, evidence, own) for path in models), pool):
-            del rest[0]
-            yield (str(outcome), 2) if isinstance(outcome, CrashError) else outcome
-    except LostError as error:
-        console.message(f"{error}: this process goes on with {len(rest)} of {len(models)} files")
-    yield from (_answer(path, evidence, options) for path in rest)
+    rest = list(models)
+    if executor is not None:
+        pool, own = as_pool(executor), {"num_threads": 1, **options, "progress": None}
+        pool.ahead = min(pool.ahead, _MOST_AHEAD)
+        try:
+            for outcome in run_in_order(_answer, (_load(path, evidence, own) for path in models), pool):
+                del rest[0]
+                yield (str(outcome), 2) if isinstance(outcome, CrashError) else outcome
+        except LostError as error:
+            console.message(f"{error}: this process goes on with {len(rest)} of {len(models)} files")
+    yield from (_answer(_load(path, evidence, options)) for path in rest)
 
 
 def _check_batch(models: list[str], outputs: list[str]) -> str | None:

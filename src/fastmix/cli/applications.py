@@ -9,6 +9,7 @@ import typer
 import fastmix
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Cluster, takes
+from fastmix.errors import printable
 
 __all__ = ["denoise", "experiment", "warm_up"]
 
@@ -45,7 +46,7 @@ def denoise(
     """The clean picture behind a noisy one: photographs in grey, or black and white."""
     from fastmix.denoising import denoise as run
     from fastmix.denoising import load_image, parse_size, write_comparison, write_picture
-    from fastmix.denoising.images import MAX_PIXELS
+    from fastmix.denoising.images import MAX_PIXELS, PICTURES
     from fastmix.denoising.posterior import NOISE
 
     if noise is not None and not simulate_noise:
@@ -55,7 +56,8 @@ def denoise(
     if simulate_noise and size is None and not full_size:
         size = "120x80"
     box = None if size is None else parse_size(size)
-    files.check_picture_name(output)
+    if not output.lower().endswith(PICTURES):
+        raise ValueError(f"-o must name a picture such as out.png, got {output!r}")
     files.check_outputs([image], [output])
     most = MAX_PIXELS if max_pixels is None else max_pixels
     picture = files.load_picture(lambda: load_image(image, box, max_pixels=most), image)
@@ -90,19 +92,15 @@ def experiment(
 ) -> None:
     """A figure or table of the paper, or what is missing of it; ends with the path of its report."""
     from fastmix import experiments
-    from fastmix._clock import Report, bar_shown
 
     files.check_output_folder(output)
     with console.workers(cluster, num_workers) as executor, files.blaming_input(output):
-        progress: Report = "auto" if bar_shown() else console.rows_told()
-        result = files.salvage(
-            lambda: experiments.run_experiment(name, output, executor=executor, progress=progress, **given)
-        )
+        result = files.salvage(lambda: experiments.run_experiment(name, output, executor=executor, **given))
     if as_json:
         console.emit_json(result.to_dict())
     else:
         failed = f", {result.num_failed} failed" if result.num_failed else ""
-        console.show_path(result.report)
+        print(printable(str(result.report)))
         console.message(f"{result.num_rows} rows, {result.num_run} of them new{failed}, {result.seconds:.0f} s")
     if result.note:
         console.message(result.note)

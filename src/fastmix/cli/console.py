@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
     from fastmix.theory.certificates import Certificate
 
 __all__ = [
-    "emit_json", "explain", "explain_status", "finish", "message", "rows_told", "save_model", "show_batch",
-    "show_bracket", "show_certificate", "show_comparison", "show_facts", "show_marginals", "show_most_probable",
-    "show_path", "show_sampling", "workers", "workers_option",
+    "emit_json", "explain", "explain_status", "finish", "message", "readable", "save_model",
+    "show_batch", "show_bracket", "show_certificate", "show_comparison", "show_facts", "show_marginals",
+    "show_most_probable", "show_sampling", "workers", "workers_option",
 ]  # fmt: skip
 
 _ROWS = 25  # variables shown on a terminal before the rest is only counted
@@ -164,46 +163,40 @@ def finish(
         raise typer.Exit(1)
 
 
-def show_path(path: str | os.PathLike[str]) -> None:
-    """A path on stdout: escaped for a terminal, as it is for another program."""
-    out = getattr(sys.stdout, "buffer", None)
-    if out is None or sys.stdout.isatty():
-        print(printable(os.fspath(path)))
-        return
-    sys.stdout.flush()
-    out.write(os.fsencode(path) + b"\n")
-
-
 def show_facts(title: str, facts: Mapping[str, str]) -> None:
     """A line with the title and a two-column table on stdout."""
     _print(facts.items(), title=title, num_texts=2)
 
 
+def readable(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Facts as texts, those that are known; without stats and provenance, which are for JSON."""
+    known = {name: value for name, value in facts.items() if name not in ("stats", "provenance") and value is not None}
+    return {name.replace("_", " "): _text(value) for name, value in known.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return " to ".join(map(_text, sorted(set(value))))
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def show_certificate(title: str, certificate: Certificate) -> None:
     """What a certificate says, as a table on stdout."""
-    facts = {"certified": f"yes, by {certificate.criterion}" if certificate.certified else "no"}
-    if certificate.norm is not None:
-        norm = f"{certificate.norm_value:.6g} ({certificate.norm}, bound {certificate.dependency})"
-        facts["dependency norm"] = norm
-    if certificate.width is not None:
-        facts["width"] = f"{certificate.width:.6g}"
-    if certificate.margin is not None:
-        facts["margin"] = f"all couplings could grow {certificate.margin:.4g} times"
-    if certificate.num_sweeps is not None:
-        facts["sweeps"] = f"{certificate.num_sweeps:,} ({certificate.schedule}) for accuracy {certificate.accuracy:g}"
-        facts["largest bias of a variable"] = f"{certificate.max_bias:.3g}"
-    if certificate.num_updates is not None and certificate.criterion != "dobrushin":
-        facts["random updates"] = f"{certificate.num_updates:,} for accuracy {certificate.accuracy:g}"
-    elif certificate.num_updates is not None:
-        facts["updates by the theorem"] = f"{certificate.num_updates:,} (random order)"
+    names = (
+        "certified criterion dependency norm norm_value width margin accuracy schedule num_sweeps max_bias num_updates"
+    )
+    facts: dict[str, Any] = {name: getattr(certificate, name) for name in names.split()}
     if not certificate.certified:
-        facts["strongest variables"] = ", ".join(f"{name} ({total:.3g})" for name, total in certificate.strongest[:5])
-        facts["way out"] = certificate.advice
+        strongest = ", ".join(f"{name} ({total:.3g})" for name, total in certificate.strongest[:5])
+        facts |= {"max_bias": None, "strongest variables": strongest, "way out": certificate.advice}
     for other in certificate.others:
-        facts[f"by {other['criterion']}"] = (
-            f"{other['num_updates']:,} updates" if other["certified"] else other["reason"]
-        )
-    show_facts(title, facts)
+        reason = f"{other['num_updates']:,} updates" if other["certified"] else other["reason"]
+        facts[f"by {other['criterion']}"] = reason
+    show_facts(title, readable(facts))
 
 
 def show_bracket(result: BracketResult) -> None:
@@ -289,37 +282,22 @@ def show_batch(rows: Sequence[Mapping[str, Any]]) -> None:
     _print(table, ("file", "method", "status", "log Z", "seconds"), num_texts=3, wide=True)
 
 
-def _draw_facts(samples: DrawResult) -> dict[str, str]:
-    facts = {"samples": f"{len(samples.states):,}, independent and exact"}
-    from fastmix.methods.perfect import PerfectSamples
-
-    if not isinstance(samples, PerfectSamples):
-        return facts | {"why": str(samples.stats["note"])}
-    past = samples.num_sweeps
-    average = f"{past.mean() if len(past) else 0:.1f} on average, at most {past.max(initial=0):,}"
-    return facts | {"why": samples.reason, "sweeps into the past": average}
-
-
-def _chain_facts(result: SampleResult) -> dict[str, str]:
-    stats = result.stats
-    return {
-        "chains": f"{stats['num_chains']:,}",
-        "sweeps": f"{stats['num_sweeps']:,} after {stats['burn_in']:,} of burn-in",
-        "largest standard error": f"{result.std_error.max(initial=0.0):.3g}",
-        "smallest effective sample size": f"{result.ess.min(initial=float('inf')):,.0f}",
-        "largest R-hat": f"{result.r_hat.max(initial=1.0):.4f}",
-        "note": str(stats["note"]),
-    }
-
-
 def show_sampling(title: str, result: SampleResult | DrawResult) -> None:
     """What a run of chains, or exact draws, gave and cost, as a table on stdout."""
     from fastmix.results import DrawResult
 
-    facts = {"status": str(result.status)}
-    facts |= _draw_facts(result) if isinstance(result, DrawResult) else _chain_facts(result)
-    facts |= {"updates per second": f"{result.stats['updates_per_second']:.3g}"}
-    show_facts(title, {**facts, "seed": str(result.provenance["seed"])})
+    stats: Mapping[str, Any] = result.stats
+    facts: dict[str, Any] = {"status": result.status}
+    if isinstance(result, DrawResult):
+        facts["samples"] = f"{len(result.states):,}, independent and exact"
+        facts["why"] = getattr(result, "reason", stats.get("note"))
+    else:
+        facts |= {name: stats[name] for name in ("num_chains", "num_sweeps", "burn_in", "note")}
+        facts["largest standard error"] = float(result.std_error.max(initial=0.0))
+        facts["smallest effective sample size"] = float(result.ess.min(initial=float("inf")))
+        facts["largest R-hat"] = float(result.r_hat.max(initial=1.0))
+    facts |= {"updates_per_second": float(stats["updates_per_second"]), "seed": str(result.provenance["seed"])}
+    show_facts(title, readable(facts))
 
 
 def show_comparison(title: str, comparison: Comparison) -> None:
@@ -342,16 +320,3 @@ def show_comparison(title: str, comparison: Comparison) -> None:
 
 def _short(value: float | None, digits: str = ".2g") -> str:
     return "-" if value is None else format(value, digits)
-
-
-def rows_told() -> Callable[[Any], None]:
-    """A line per minute about the rows of an experiment, for where no bar is shown."""
-    last = time.monotonic()
-
-    def seldom(report: Any) -> None:
-        nonlocal last
-        if time.monotonic() - last > 60.0:
-            last = time.monotonic()
-            message(str(report))
-
-    return seldom

@@ -19,7 +19,7 @@ from fastmix.model import MarkovRandomField
 
 __all__ = [
     "answer", "answering", "blaming_input", "check_answers", "check_model_output", "check_output_folder",
-    "check_outputs", "check_picture_name", "load", "load_marginals", "load_picture", "read", "salvage",
+    "check_outputs", "load", "load_marginals", "load_picture", "read", "salvage",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -180,9 +180,3 @@ def check_output_folder(path: str) -> None:
     if not path:
         raise ValueError("-o must name a folder, got ''")
     check_folder(path)
-
-
-def check_picture_name(path: str) -> None:
-    """Refuse a name that no picture format goes by."""
-    if not path.lower().endswith((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")):
-        raise ValueError(f"-o must name a picture such as out.png, got {path!r}")

@@ -12,7 +12,7 @@ from fastmix.cli.options import AsJson, Asked, Model, takes, words
 from fastmix.io import atomic_write
 
 if TYPE_CHECKING:
-    from fastmix.learning import Dataset, LearnResult, ScoreResult
+    from fastmix.learning import Dataset
 
 __all__ = ["learn", "score"]
 
@@ -45,6 +45,14 @@ def _variables(text: str) -> list[int | str]:
     return [int(word) if word.isdecimal() else word for word in words(text)]
 
 
+def _counts(text: str) -> list[int] | int:
+    try:
+        counts = [int(word) for word in text.split(",")]
+    except ValueError:
+        raise ValueError(f"must be whole numbers such as 3 or 2,3,2, got {text!r}") from None
+    return counts[0] if len(counts) == 1 else counts
+
+
 @takes(
     "learn", "seed",
     objective="likelihood or pseudo-likelihood.",
@@ -55,6 +63,7 @@ def _variables(text: str) -> list[int | str]:
     ridge=Asked("Weight of the squares of all parameters.", "NUMBER|auto", _penalty),
     l1=Asked("Weight of the norms of tables: removes edges.", "NUMBER|auto", _penalty),
     hidden="Binary variables that are never observed.",
+    num_states=Asked("Of the columns, such as 3 or 2,3,2; as seen by default.", "COUNTS", _counts),
     num_chains="Persistent chains; 1,024 to 4,096 by default.",
     tol="When to stop; see the docs.",
     max_iter="Iterations or rounds allowed.",
@@ -76,10 +85,6 @@ def learn(
         str | None, typer.Option(metavar="FILE", help="Data on which auto chooses, and that are scored.")
     ] = None,
     weights: Weights = None,
-    num_states: Annotated[
-        str | None,
-        typer.Option(metavar="COUNTS", help="Of the columns, such as 3 or 2,3,2; as seen by default."),
-    ] = None,
     as_json: AsJson = False,
     *,
     given: dict[str, Any],
@@ -93,7 +98,7 @@ def learn(
     for name in ("ridge", "l1"):
         if given[name] == "auto" and validation is None:
             raise ValueError(f"--{name} auto is chosen on validation data: give --validation")
-    counts, checkpoint = None if num_states is None else _counts(num_states), given.get("checkpoint")
+    counts, checkpoint = given.pop("num_states", None), given.get("checkpoint")
     files.check_model_output([data, *([validation] if validation else [])], output, as_json, checkpoint)
     table = files.read(read_table, data, header=header, weights=weights, num_states=counts)
     note = _note_names(table, data, header)
@@ -107,10 +112,11 @@ def learn(
     console.save_model(result.model, output, as_json)
 
     def show() -> None:
+        facts = console.readable(result.to_dict())
         if output in (None, "-"):
-            console.message(", ".join(f"{name} {value}" for name, value in _learnt(result).items()))
+            console.message(", ".join(f"{name} {value}" for name, value in facts.items()))
         else:
-            console.show_facts(str(output), _learnt(result))
+            console.show_facts(str(output), facts)
 
     console.finish(result, as_json, show, checkpoint=checkpoint, note=note)
 
@@ -152,7 +158,7 @@ def score(
 
     def show() -> None:
         if output != "-":
-            console.show_facts(data, _scored(result))
+            console.show_facts(data, console.readable(result.to_dict()))
 
     console.finish(result, as_json, show, note=note)
 
@@ -169,48 +175,3 @@ def _note_names(table: Dataset, path: str, header: bool | None) -> str | None:
     note = f"the first row of {path} is taken as data, but looks like names: --header, or --no-header"
     console.message(f"note: {note}")
     return note
-
-
-def _learnt(result: LearnResult) -> dict[str, str]:
-    """What is worth a line."""
-    model = result.model
-    facts = {
-        "status": str(result.status),
-        "data": f"{result.num_rows:,} rows",
-        "model": f"{model.num_variables:,} variables, {model.num_edges:,} edges",
-        "objective": result.objective + ("" if result.moments == "none" else f" ({result.moments})"),
-        "ridge": f"{result.ridge:g}",
-        "l1": f"{result.l1:g}",
-        "norms": ", ".join(f"{name} {value:.4g}" for name, value in result.norms.items()),
-    }
-    if result.within is not None:
-        facts["within"] = str(result.within)
-    for name in ("moment_error", "bias_bound", "validation_log_likelihood"):
-        if (value := getattr(result, name)) is not None:
-            facts[name.replace("_", " ")] = f"{value:.6g}"
-    return {**facts, "seed": str(result.seed), "seconds": f"{result.stats['seconds']:.3g}"}
-
-
-def _scored(result: ScoreResult) -> dict[str, str]:
-    facts = {
-        "status": str(result.status),
-        "rows": f"{result.num_rows:,}",
-        "log-likelihood": f"{result.log_likelihood:.6g} per row",
-        "standard error of log Z": f"{result.std_error:.2g}",
-        "standard error of the data": f"{result.std_error_data:.2g}",
-        "log Z": f"{result.log_z:.6g} ({result.log_z_method})",
-    }
-    if result.log_z_bracket is not None:
-        facts["log Z from below and above"] = " to ".join(f"{value:.6g}" for value in result.log_z_bracket)
-    for name in ("pseudo_log_likelihood", "conditional_log_likelihood"):
-        if (value := getattr(result, name)) is not None:
-            facts[name.replace("_log_likelihood", " log-likelihood")] = f"{value:.6g}"
-    return {**facts, "seconds": f"{result.stats['seconds']:.3g}"}
-
-
-def _counts(text: str) -> list[int] | int:
-    try:
-        counts = [int(word) for word in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--num-states must be whole numbers such as 3 or 2,3,2, got {text!r}") from None
-    return counts[0] if len(counts) == 1 else counts

@@ -37,8 +37,7 @@ def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> No
     if as_json:
         console.emit_json(facts, loaded, observed)
     else:
-        shown = {k: v for k, v in facts.items() if k != "provenance" and v is not None}
-        console.show_facts(model, {k.replace("_", " "): _readable(v) for k, v in shown.items()})
+        console.show_facts(model, console.readable(facts))
 
 
 def describe_model(model: MarkovRandomField, evidence: Observed | None = None) -> dict[str, Any]:
@@ -173,13 +172,3 @@ def _generator(kind: str) -> Callable[..., None]:
         asked = Asked(_HELP[name], flags="--attractive/--mixed" if name == "attractive" else "")
         parameters[name] = option(name, asked, p.annotation, defaults.get(name, p.default))
     return with_signature(command, {**parameters, "output": (Output, None), "as_json": (AsJson, False)})
-
-
-def _readable(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list):
-        return " to ".join(f"{v:,}" for v in sorted(set(value)))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -70,21 +70,13 @@ _REST = ("given", "options")
 C = TypeVar("C", bound=Callable[..., None])
 
 
-def takes(
-    function: str, shared: str = "", *, like: Callable[..., None] | None = None, but: str = "", **own: str | Asked
-) -> Callable[[C], C]:
+def takes(function: str, shared: str = "", **own: str | Asked) -> Callable[[C], C]:
     """A decorator: a command has options for these arguments of a function of fastmix, and gets them in ``given``.
 
-    Their types and defaults are those of the function. A command with ``options`` gets those of methods there. Where it
-    is ``like`` another command of its file, ``**others`` stand for the parameters of that one, but for some.
+    Their types and defaults are those of the function. A command with ``options`` gets those of methods there.
     """
 
     def mark(command: C) -> C:
-        if like is not None:
-            listed = [p for p in inspect.signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
-            listed += [p for name, p in inspect.signature(like).parameters.items() if name not in but.split()]
-            command.__annotations__ = {p.name: p.annotation for p in listed}
-            command.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
         asked = {name: Asked(text) if isinstance(text, str) else text for name, text in own.items()}
         _TAKEN[command.__name__] = function, asked | {name: _SHARED[name] for name in shared.split()}
         return command

@@ -19,10 +19,11 @@ from fastmix.io.files import atomic_write
 if TYPE_CHECKING:
     from fastmix.denoising.denoise import DenoiseResult
 
-__all__ = ["MAX_PIXELS", "load_image", "parse_size", "resize", "write_comparison", "write_picture"]
+__all__ = ["MAX_PIXELS", "PICTURES", "load_image", "parse_size", "resize", "write_comparison", "write_picture"]
 
 _MOST_PIXELS = 250_000_000  # what is decoded at all: a few bytes per pixel
 MAX_PIXELS = 1_000_000  # what is denoised unless asked for: minutes
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")  # ends of names
 _PANEL_WIDTH = 240  # pixels that a panel of the comparison has at least, by whole factors
 _GAP = 12
 _CAPTION = 22

@@ -15,7 +15,7 @@ from fastmix.experiments.photographs import decode_map
 from fastmix.experiments.plan import Experiment, Row, Settings
 
 __all__ = [
-    "GRID", "INK", "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "draw_photographs", "draw_samples",
+    "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "draw_photographs", "draw_samples",
     "draw_strengths", "draw_timing", "extra_sweeps", "format_count", "gibbs_with_extra_effort", "mean_and_error",
     "median_seconds", "samples_panel", "select", "strength_panel", "values_of",
 ]  # fmt: skip
@@ -27,47 +27,41 @@ _SHOWN = 3  # photographs in the figures of pictures
 
 # -- what is drawn --------------------------------------------------------------------------------------------------
 
-INK = "#1f2933"  # text and axes; the color of the text around on the page
-GRID = "#d5dae1"
-
 
 @dataclass(frozen=True)
 class Style:
-    """The look of one curve: its color on a white and on a dark page, Matplotlib's marker, and dashes on and off."""
+    """The look of one curve: its color, Matplotlib's marker, and dashes on and off."""
 
     label: str
-    light: str
-    dark: str
+    color: str
     marker: str
     dash: tuple[float, ...] = ()
     hollow: bool = False
 
 
-# Colors of Okabe and Ito, made darker on white and lighter on black until they stand out from the page; markers and
-# dashes tell the curves apart without any color.
-_PURPLE, _ORANGE = ("#a3438c", "#e792cc"), ("#b06a00", "#f2a93b")
-_GREY, _BLACK = ("#66707d", "#a3aebb"), ("#101820", "#f4f6f8")
-_BLUE, _GREEN, _RED = ("#0069a8", "#5ab8ee"), ("#007a5a", "#33c9a0"), ("#c94f00", "#ff8b52")
-_OLIVE, _INDIGO = ("#7d6b00", "#e3d04e"), ("#4b45b5", "#aaa6ff")
+# Colors of Okabe and Ito, made darker until they stand out from the page; markers and dashes tell the curves apart
+# without any color.
+_PURPLE, _ORANGE, _GREY, _BLACK = "#a3438c", "#b06a00", "#66707d", "#101820"
+_BLUE, _GREEN, _RED, _OLIVE, _INDIGO = "#0069a8", "#007a5a", "#c94f00", "#7d6b00", "#4b45b5"
 
 STYLES: dict[str, Style] = {
-    "mean-field": Style("Mean field", *_PURPLE, marker="v", dash=(1, 1)),
-    "loopy-bp": Style("Loopy BP", *_ORANGE, marker="s", dash=(4, 1.5)),
-    "gibbs": Style("Gibbs", *_GREY, marker="o", dash=(4, 1.5)),
-    "gibbs-long": Style("Gibbs, long run", *_BLACK, marker="o"),
-    "gibbs-extra": Style("Gibbs, plus the projection's time", *_GREY, marker="X", dash=(4, 1.5, 1, 1.5)),
-    "swendsen-wang": Style("Swendsen-Wang", *_INDIGO, marker="*", dash=(2, 1)),
-    "euclidean": Style("Projected, Euclidean", *_BLUE, marker="^"),
-    "piecewise": Style("Projected, piecewise KL", *_GREEN, marker="D"),
-    "reversed-kl": Style("Projected, reversed KL", *_RED, marker="P"),
-    "kl": Style("Projected, true KL (intractable)", *_OLIVE, marker="*", dash=(6, 1.5)),
-    "euclidean-spectral": Style("Euclidean, spectral norm", *_BLUE, marker="^", dash=(1, 1.5), hollow=True),
-    "piecewise-spectral": Style("Piecewise KL, spectral norm", *_GREEN, marker="D", dash=(1, 1.5), hollow=True),
-    "reversed-kl-spectral": Style("Reversed KL, spectral norm", *_RED, marker="P", dash=(1, 1.5), hollow=True),
-    "piecewise-default": Style("Piecewise KL, our default", *_GREEN, marker="o", dash=(3, 1), hollow=True),
-    "reversed-kl-default": Style("Reversed KL, our default", *_RED, marker="s", dash=(3, 1), hollow=True),
-    "euclidean-dual": Style("Euclidean, the paper's dual", *_INDIGO, marker="s"),
-    "euclidean-dual-spectral": Style("Euclidean, the paper's dual, spectral norm", *_INDIGO, marker="s", hollow=True),
+    "mean-field": Style("Mean field", _PURPLE, marker="v", dash=(1, 1)),
+    "loopy-bp": Style("Loopy BP", _ORANGE, marker="s", dash=(4, 1.5)),
+    "gibbs": Style("Gibbs", _GREY, marker="o", dash=(4, 1.5)),
+    "gibbs-long": Style("Gibbs, long run", _BLACK, marker="o"),
+    "gibbs-extra": Style("Gibbs, plus the projection's time", _GREY, marker="X", dash=(4, 1.5, 1, 1.5)),
+    "swendsen-wang": Style("Swendsen-Wang", _INDIGO, marker="*", dash=(2, 1)),
+    "euclidean": Style("Projected, Euclidean", _BLUE, marker="^"),
+    "piecewise": Style("Projected, piecewise KL", _GREEN, marker="D"),
+    "reversed-kl": Style("Projected, reversed KL", _RED, marker="P"),
+    "kl": Style("Projected, true KL (intractable)", _OLIVE, marker="*", dash=(6, 1.5)),
+    "euclidean-spectral": Style("Euclidean, spectral norm", _BLUE, marker="^", dash=(1, 1.5), hollow=True),
+    "piecewise-spectral": Style("Piecewise KL, spectral norm", _GREEN, marker="D", dash=(1, 1.5), hollow=True),
+    "reversed-kl-spectral": Style("Reversed KL, spectral norm", _RED, marker="P", dash=(1, 1.5), hollow=True),
+    "piecewise-default": Style("Piecewise KL, our default", _GREEN, marker="o", dash=(3, 1), hollow=True),
+    "reversed-kl-default": Style("Reversed KL, our default", _RED, marker="s", dash=(3, 1), hollow=True),
+    "euclidean-dual": Style("Euclidean, the paper's dual", _INDIGO, marker="s"),
+    "euclidean-dual-spectral": Style("Euclidean, the paper's dual, spectral norm", _INDIGO, marker="s", hollow=True),
 }
 
 
@@ -89,7 +83,7 @@ class Picture:
     pixels: FloatArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Figure:
     """Panels that belong together: the name of its files, and how many panels stand side by side in them."""
 
@@ -105,9 +99,9 @@ class Figure:
         return list(dict.fromkeys(m for panel in self.panels if isinstance(panel, Panel) for m in panel.curves))
 
     @property
-    def has_pictures(self) -> bool:
-        """Whether pictures are shown, and not curves."""
-        return all(isinstance(panel, Picture) for panel in self.panels)
+    def has_content(self) -> bool:
+        """Whether there is a curve or a picture."""
+        return any(isinstance(panel, Picture) or panel.curves for panel in self.panels)
 
 
 @dataclass(frozen=True)
@@ -237,11 +231,7 @@ def draw_strengths(experiment: Experiment, settings: Settings, rows: Sequence[Ro
         trials = format_count(len({row["trial"] for row in here}), "trial")
         caption = f"Mean error of the marginals ± standard error, by interaction strength; {trials}."
         tables.append(Table(title, caption, ["Method", *(f"{strength:g}" for strength in strengths)], lines))
-    caption = experiment.caption
-    sweeps = {call.name: call.options.get("num_sweeps") for call in experiment.calls(Settings(quick=settings.quick))}
-    if "gibbs-long" in sweeps:
-        caption += f" Gibbs sampling: {sweeps['gibbs']:,} sweeps of one chain; long run: {sweeps['gibbs-long']:,}."
-    return [Figure(experiment.name, experiment.title, caption, panels), *tables]
+    return [Figure(experiment.name, experiment.title, experiment.caption, panels), *tables]
 
 
 def draw_samples(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure | Table]:
@@ -276,9 +266,6 @@ def draw_timing(experiment: Experiment, settings: Settings, rows: Sequence[Row])
         label, stage = STYLES[call.name].label, "project"
         if call.name.startswith("gibbs"):
             label, stage = f"Gibbs, {call.options['num_sweeps']:,} sweeps", "sample"
-        elif not call.name.endswith("-spectral"):
-            short = label.removeprefix("Projected, ")
-            label = f"{short[0].upper()}{short[1:]}, infinity norm"
         cells = []
         for strength, theirs in zip(experiment.strengths, experiment.paper.get(call.name, (None, None)), strict=True):
             ours = median_seconds(select(rows, call.name, strength=strength), stage)

@@ -26,10 +26,9 @@ _SECONDS: dict[str, tuple[type, ...]] = {"key": (str,), "seconds": (dict,)}
 class Journal:
     """Rows of one experiment on disk, one JSON object a line.
 
-    ``NAME.jsonl`` holds what a seed determines: it is the same, byte by byte, whatever the number of workers and
-    however often the run was killed. ``NAME.seconds.jsonl`` holds what it took, by the key of the row. A line is
-    written to the second file first, so that a row never lacks its seconds; a line cut short by a kill is removed when
-    the file is next opened.
+    ``NAME.jsonl`` holds what a seed determines: the same bytes, whatever the number of workers and however often a
+    run was killed. ``NAME.seconds.jsonl`` holds what it took, by the key of the row, and is written first, so that no
+    row lacks its seconds; a line cut short by a kill is removed when the file is next opened.
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str) -> None:
@@ -134,4 +133,3 @@ def write_settings(folder: Path, experiment: Experiment, settings: Settings, mac
     started = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     with atomic_write(folder / f"{experiment.name}.settings.json") as stream:
         json.dump({"settings": asdict(settings), "machine": dict(machine), "started": started}, stream, indent=1)
-        stream.write("\n")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import require
 from fastmix.denoising import add_noise, anneal, binarise, denoising_model, load_image
-from fastmix.denoising.images import resize
+from fastmix.denoising.images import PICTURES, resize
 from fastmix.denoising.posterior import as_grey
 from fastmix.errors import FormatError
 from fastmix.experiments.plan import Case, Experiment, Settings, derive_seed
@@ -25,7 +25,6 @@ __all__ = ["decode_map", "encode_map", "load_photographs", "photograph_case", "p
 
 # Photographs that are part of the scikit-image package itself, so that nothing is downloaded.
 _CARRIED = ("astronaut", "brick", "camera", "chelsea", "clock", "coffee", "coins", "gravel", "moon", "rocket")
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _SIZE, _QUICK_SIZE = (120, 80), (60, 40)
 # Chains, steps and sweeps of the truth.
 _EFFORT = {"num_populations": 2, "num_chains": 64, "num_steps": 150, "sweeps_per_step": 16}
@@ -49,19 +48,15 @@ def photograph_case(name: str, clean: BoolArray, trial: int, seed: int, effort: 
 
 
 def load_photographs(folder: str | None, size: tuple[int, int], most: int) -> list[tuple[str, BoolArray]]:
-    """Names and photographs, cut to the proportions of ``size``, scaled to it and made black and white at their mean.
-
-    The images of a folder come in the order of their names, without one those of scikit-image. The size is the width
-    and height of a picture that is wider than high; upright ones are turned.
-    """
+    """Names and photographs of a folder, or of scikit-image, of a size or turned, black and white at their mean."""
     if folder is None:
         images = _carried(most)
     else:
         if not os.path.isdir(folder):
             raise ValueError(f"images must be a folder of photographs, got {folder!r}")
-        names = sorted(name for name in os.listdir(folder) if name.lower().endswith(_SUFFIXES))
+        names = sorted(name for name in os.listdir(folder) if name.lower().endswith(PICTURES))
         if not names:
-            raise ValueError(f"images must be a folder with {', '.join(_SUFFIXES)} files, got {folder!r} without any")
+            raise ValueError(f"images must be a folder with {', '.join(PICTURES)} files, got {folder!r} without any")
         images = [(os.path.splitext(name)[0], load_image(os.path.join(folder, name))) for name in names[:most]]
     return [(name, binarise(_fit(image, size))) for name, image in images]
 
@@ -82,7 +77,7 @@ def _carried(most: int) -> list[tuple[str, FloatArray]]:
 
 
 def _fit(image: FloatArray, size: tuple[int, int]) -> FloatArray:
-    """The largest part in the middle with the proportions asked for, scaled."""
+    """The largest part in the middle with the proportions of a width and height, turned if it is upright, scaled."""
     rows, cols = image.shape
     width, height = (max(size), min(size)) if cols >= rows else (min(size), max(size))
     part_cols = min(cols, round(rows * width / height))
@@ -109,7 +104,6 @@ def photograph_instance(case: Case) -> tuple[MarkovRandomField, FloatArray, dict
     maps = {"clean": clean, "observed": observed, "truth": marginals[1::2].reshape(rows, cols)}
     facts = {
         "truth_error": truth.stats["mean_std_error"],
-        "truth_status": str(truth.status),
         "maps": {name: encode_map(values) for name, values in maps.items()},
     }
     return model, marginals, facts

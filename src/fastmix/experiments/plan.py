@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Case", "Experiment", "MethodCall", "Row", "Settings", "canonical", "derive_seed"]
 
-Row = dict[str, Any]
-"""One line of an experiment's file; ``row["seconds"]``, by stage, is kept in a file beside it."""
-
+Row = dict[str, Any]  # a line of an experiment's file; its "seconds", by stage, are in a file beside it
 _MOST_TRIALS = 1_000_000  # every one is planned before the first is run
 
 
@@ -42,31 +40,22 @@ class Settings:
 
 @dataclass(frozen=True)
 class MethodCall:
-    """A curve of a figure: its name, the options that the method behind it is run with, and what a quick run changes.
-
-    Options are plain data and part of what identifies a row: arguments of the public functions by their names, see
-    :func:`fastmix.experiments.trials.run_method`.
-    """
+    """A curve of a figure: its name, and the method behind it."""
 
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    quick: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # plain data, see fastmix.experiments.trials.run_method
+    quick: Mapping[str, Any] = field(default_factory=dict)  # those that a quick run changes
 
 
 @dataclass(frozen=True)
 class Case:
-    """One instance, the same for every method, and the methods to be run on it: what is handed to a worker.
-
-    The parameters are plain data (kind, strength, size), the seed is the root of all randomness, and the payload is
-    what a worker needs and cannot make, such as pixels; the parameters must identify it. The instance is made by
-    :func:`fastmix.experiments.trials.build`.
-    """
+    """One instance, the same for every method, and the methods to be run on it: what is handed to a worker."""
 
     problem: str
     trial: int
-    parameters: Mapping[str, Any]
-    seed: int
-    payload: bytes = field(default=b"", repr=False)
+    parameters: Mapping[str, Any]  # plain data (kind, strength, size), of which trials.build makes the instance
+    seed: int  # the root of all randomness
+    payload: bytes = field(default=b"", repr=False)  # what a worker cannot make, such as pixels; parameters identify it
     calls: tuple[MethodCall, ...] = ()
 
     def derive_seed(self, *words: object) -> int:

@@ -1,35 +1,26 @@
-"""Figures drawn with Matplotlib: files for papers, and graphics for the report that follow the page's colors."""
+"""Figures drawn with Matplotlib."""
 
 from __future__ import annotations
 
-import base64
 import csv
-import html
-import io
 import math
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastmix._checks import require
-from fastmix.experiments.figures import GRID, INK, STYLES, Figure, Panel, Picture
+from fastmix.experiments.figures import STYLES, Figure, Panel, Picture
 from fastmix.io.files import atomic_write
 
-__all__ = ["format_power", "inline_graphics", "legend_graphics", "page_colors", "require_matplotlib", "save_figure"]
+__all__ = ["require_matplotlib", "save_figure"]
 
-_PANEL = 4.3, 3.1  # inches
-_MARGINS = 0.62, 0.5, 0.12, 0.32  # left, bottom, right, top, in inches
 _LEAST_ERROR = 1e-4  # shown on a logarithmic axis
 _SHORT_AXIS = 50.0  # times from end to end, below which powers of ten are too few marks
 _RC = {
-    "font.family": "sans-serif", "font.size": 9.0, "text.color": INK, "lines.linewidth": 1.4, "lines.markersize": 4.5,
-    "axes.titlesize": 9.5, "axes.labelsize": 9.0, "axes.edgecolor": INK, "axes.labelcolor": INK, "axes.titlecolor": INK,
-    "axes.linewidth": 0.8, "axes.spines.right": False, "axes.spines.top": False, "axes.grid": True,
-    "grid.color": GRID, "grid.linewidth": 0.6, "xtick.color": INK, "ytick.color": INK, "errorbar.capsize": 0.0,
-    "legend.frameon": False, "legend.fontsize": 8.0,
-    "svg.fonttype": "none",  # text stays text: it can be read out, searched and colored by the page
+    "font.size": 9.0, "axes.titlesize": 9.5, "legend.fontsize": 8.0, "legend.frameon": False, "lines.linewidth": 1.4,
+    "lines.markersize": 4.5, "axes.spines.right": False, "axes.spines.top": False, "axes.grid": True,
+    "grid.color": "#d5dae1", "svg.fonttype": "none",  # text stays text: it can be read out and searched
 }  # fmt: skip
 
 
@@ -64,91 +55,47 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
     return paths
 
 
-def inline_graphics(figure: Figure) -> list[str]:
-    """HTML of every panel: SVG in the colors of the page, or an image within the text."""
-    graphics = []
-    for k, panel in enumerate(figure.panels):
-        if isinstance(panel, Picture):
-            graphics.append(_image(panel))
-            continue
-        with require_matplotlib().rc_context({**_RC, "svg.hashsalt": f"{figure.name}-{k}"}):
-            canvas = _compose(Figure(figure.name, figure.title, "", [panel], columns=1), legend=False)
-            title = html.escape(f"{figure.title}: {panel.title}", quote=True)
-            graphics.append(_svg(canvas, f'role="img" aria-label="{title}"'))
-    return graphics
-
-
-def legend_graphics(figure: Figure) -> list[tuple[str, str]]:
-    """A small drawing of the curve and the name, for every method."""
-    from matplotlib.lines import Line2D
-
-    entries = []
-    for method in figure.methods:
-        with require_matplotlib().rc_context({**_RC, "svg.hashsalt": f"{figure.name}-{method}"}):
-            canvas = _new_canvas(0.46, 0.16)
-            canvas.add_artist(Line2D([0.02, 0.5, 0.98], [0.5, 0.5, 0.5], markevery=[1], **_look(method)))
-            entries.append((_svg(canvas, 'class="swatch" aria-hidden="true"'), STYLES[method].label))
-    return entries
-
-
-def _new_canvas(width: float, height: float) -> Any:
+def _compose(figure: Figure) -> Any:
+    """All panels on one sheet, with a legend below."""
     from matplotlib.figure import Figure as Canvas
 
-    return Canvas(figsize=(width, height))
-
-
-def _look(method: str) -> dict[str, Any]:
-    look = STYLES[method]
-    return {
-        "color": look.light,
-        "marker": look.marker or None,
-        "markerfacecolor": "none" if look.hollow else look.light,
-        "linestyle": (0, look.dash) if look.dash else "-",
-    }
-
-
-def _compose(figure: Figure, *, legend: bool = True) -> Any:
-    """All panels on one sheet, with a legend below; places are fixed in inches, which is quick and always the same."""
-    columns = min(figure.columns, max(1, len(figure.panels)))
-    rows = math.ceil(len(figure.panels) / columns)
-    methods = figure.methods if legend else []
-    legend_columns = min(len(methods), max(2, columns * 2)) or 1
-    below = 0.19 * math.ceil(len(methods) / legend_columns) + (0.15 if methods else 0.0)  # inches of the legend
-    (cell_width, cell_height), (left, bottom, right, top) = _PANEL, _MARGINS
-    shapes = [panel.pixels.shape for panel in figure.panels if isinstance(panel, Picture)]
-    if shapes:  # in their proportions, with room for a title
-        left, bottom, right, top = 0.05, 0.03, 0.05, 0.22
-        cell_width, cell_height = 1.9, 1.8 * max(height / width for height, width in shapes) + 0.25
-    width, height = cell_width * columns, cell_height * rows + below
-    canvas = _new_canvas(width, height)
+    columns = min(figure.columns, len(figure.panels))
+    rows, legend_columns = math.ceil(len(figure.panels) / columns), 2 * columns
+    width, height = 4.3, 3.1  # of a panel, in inches
+    if shapes := [panel.pixels.shape for panel in figure.panels if isinstance(panel, Picture)]:
+        width, height = 1.9, 1.8 * max(high / wide for high, wide in shapes) + 0.25  # with room for a title
+    size = width * columns, height * rows + 0.19 * math.ceil(len(figure.methods) / legend_columns)
+    canvas = Canvas(figsize=size, layout="constrained")
     handles: dict[str, Any] = {}
-    for k, panel in enumerate(figure.panels):
-        x, y = (k % columns) * cell_width + left, below + (rows - 1 - k // columns) * cell_height + bottom
-        inner = cell_width - left - right, cell_height - bottom - top
-        ax = canvas.add_axes((x / width, y / height, inner[0] / width, inner[1] / height))
+    for k, panel in enumerate(figure.panels, start=1):
+        ax = canvas.add_subplot(rows, columns, k)
         if isinstance(panel, Picture):
             ax.imshow(panel.pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
             ax.set_axis_off()
             ax.set_title(panel.title, fontsize=7.0, pad=3.0)
         else:
             handles |= _draw(ax, panel)
-    if methods:
-        labels = [STYLES[method].label for method in methods]
-        canvas.legend([handles[m] for m in methods], labels, loc="lower center", ncols=legend_columns)
+    if handles:
+        labels = [STYLES[method].label for method in handles]
+        canvas.legend(handles.values(), labels, loc="outside lower center", ncols=legend_columns)
     return canvas
 
 
 def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
     """Curves with error bars on one pair of axes; their handles by method."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     handles = {}
     for method, points in panel.curves.items():
         x, y, error = np.array(points, dtype=np.float64).T
         every = max(1, len(x) // 9)  # about nine markers on a curve
         # On a logarithmic axis a bar that reaches zero would leave the page.
         bars = [np.minimum(error, 0.9 * y) if panel.log else error, error]
+        style = STYLES[method]
         handles[method] = ax.errorbar(
-            x, y, yerr=bars, markevery=every, errorevery=every, elinewidth=0.9, **_look(method)
-        )
+            x, y, yerr=bars, markevery=every, errorevery=every, elinewidth=0.9, color=style.color, marker=style.marker,
+            markerfacecolor="none" if style.hollow else style.color, linestyle=(0, style.dash) if style.dash else "-",
+        )  # fmt: skip
         for bar in handles[method].lines[2]:
             bar.set_linestyle("-")
     if panel.log:
@@ -157,70 +104,13 @@ def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
         low, high = ax.get_ylim()
         # A method that is exact would squeeze all others into a corner.
         ax.set_ylim(bottom=max(low, min(_LEAST_ERROR, high / 10.0)))
-        _label_powers(ax.xaxis, *ax.get_xlim())
-        _label_powers(ax.yaxis, *ax.get_ylim())
+        for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+            axis.set_major_locator(
+                LogLocator(subs=(1.0, 2.0, 5.0) if high < _SHORT_AXIS * low else (1.0,), numticks=12)
+            )
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter("{x:g}")  # typeset powers would take most of the time of a figure
     else:
         ax.set_ylim(bottom=0.0)
     ax.set(title=panel.title, xlabel=panel.x_label, ylabel="mean error of the marginals")
     return handles
-
-
-def _label_powers(axis: Any, low: float, high: float) -> None:
-    """Powers of ten as plain text: typeset formulas take most of the time of a figure; more marks on a short axis."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    between = (1.0, 2.0, 5.0) if high < _SHORT_AXIS * low else (1.0,)
-    axis.set_major_locator(LogLocator(base=10.0, subs=between, numticks=12))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: format_power(value)))
-
-
-def format_power(value: float) -> str:
-    """A mark of a logarithmic axis: as a number while that is short, else as a power of ten.
-
-    Examples
-    --------
-    >>> format_power(0.01), format_power(1000.0), format_power(1e6), format_power(1e-5)
-    ('0.01', '1,000', '10⁶', '10⁻⁵')
-    """
-    exponent = math.floor(math.log10(value) + 1e-9)
-    if -4 < exponent < 4:
-        return f"{value:,.0f}" if exponent >= 0 else f"{value:g}"
-    factor = round(value / 10.0**exponent)
-    power = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return power if factor == 1 else f"{factor}·{power}"
-
-
-def _image(picture: Picture) -> str:
-    from matplotlib.image import imsave
-
-    stream = io.BytesIO()
-    imsave(stream, np.asarray(picture.pixels), cmap="gray", vmin=0.0, vmax=1.0, format="png")
-    data = base64.b64encode(stream.getvalue()).decode()
-    return f'<img alt="{html.escape(picture.title, quote=True)}" src="data:image/png;base64,{data}">'
-
-
-def _svg(canvas: Any, attributes: str) -> str:
-    """A drawing made part of a page: as wide as its place, its colors those of the page, light or dark."""
-    stream = io.StringIO()
-    canvas.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    text = re.sub(r"<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
-    head, _, body = text[text.index("<svg") :].partition(">")
-    head = re.sub(r'\s(?:width|height)="[^"]*"', "", head)
-    body = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", body)
-    # Parts that nothing refers to need no name; the same names in every drawing would clash on the page.
-    used = set(re.findall(r"(?:href=\"#|url\(#)([^\")]+)", body))
-    body = re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in used else "", body)
-    for name, (light, _) in _named_colors().items():
-        body = body.replace(light, f"var({name}, {light})")
-    return f"{head} {attributes}>{body}".replace(INK, "currentColor").strip()
-
-
-def _named_colors() -> dict[str, tuple[str, str]]:
-    """Names that the page gives to the colors of the drawings, with these on a light and on a dark page."""
-    return {f"--c{look.light[1:]}": (look.light, look.dark) for look in STYLES.values()} | {"--grid": (GRID, "#3a4450")}
-
-
-def page_colors(*, dark: bool) -> str:
-    """CSS that sets the colors of the drawings for a light or a dark page."""
-    return " ".join(f"{name}: {colors[dark]};" for name, colors in _named_colors().items())

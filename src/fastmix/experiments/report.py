@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from string import Template
@@ -16,7 +15,7 @@ from fastmix.experiments.figures import Figure, Table, format_count
 from fastmix.experiments.findings import Finding
 from fastmix.experiments.journal import Journal, blaming, completed_rows, read_settings
 from fastmix.experiments.plan import Experiment, Row, Settings
-from fastmix.experiments.plotting import inline_graphics, legend_graphics, page_colors, save_figure
+from fastmix.experiments.plotting import save_figure
 from fastmix.experiments.specs import EXPERIMENTS
 from fastmix.io.files import atomic_write
 
@@ -28,60 +27,47 @@ _PAGE = Path(__file__).with_name("page.html")
 _MOST_FAILURES = 10  # shown on the page; all are in the files
 
 
-@dataclass(frozen=True)
-class _Section:
-    experiment: Experiment
-    settings: Settings
-    machine: Mapping[str, str]
-    started: str
-    rows: Sequence[Row]
-    planned: int  # rows, if all are there
-
-
 def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]]:
     """Write ``report.html`` and the figures (SVG, PNG and for curves CSV) of every experiment that was run in a folder.
 
     The page and the files of the figures come back. A ValueError if there is nothing to report on, a
     :class:`FormatError` if the folder holds files with the names of ours that are not ours.
     """
-    root = Path(folder)
-    sections = [
-        _Section(experiment, *facts, *completed_rows(root, experiment, facts[0]))
-        for experiment in EXPERIMENTS.values()
-        if (facts := read_settings(root, experiment)) is not None
-    ]
-    if not sections:
-        raise ValueError(f"output must be the folder of an experiment that has been run, got {os.fspath(folder)!r}")
+    root, num_rows = Path(folder), 0
     files: list[Path] = []
-    parts, findings = [], []
-    for section in sections:
-        experiment, settings, rows = section.experiment, section.settings, section.rows
+    sections: dict[str, str] = {}  # by experiment
+    findings: list[tuple[Experiment, Finding]] = []
+    for experiment in EXPERIMENTS.values():
+        if (facts := read_settings(root, experiment)) is None:
+            continue
+        settings, machine, started = facts
+        rows, num_planned = completed_rows(root, experiment, settings)
         # Rows that cannot be shown are not those that this experiment wrote, whatever their keys say.
         with blaming(Journal(root, experiment.name).path, "the rows of this experiment"):
             shown = experiment.draw(experiment, settings, rows) if rows else []
-            figures = [one for one in shown if isinstance(one, Figure) and (one.methods or one.has_pictures)]
-            tables = [one for one in shown if isinstance(one, Table) and one.rows]
-            parts.append(_section_html(section, figures, tables))
+            about = _settings_html(experiment, settings, rows, machine, started)
             findings += [(experiment, finding) for finding in experiment.findings(rows)] if rows else []
-        for figure in figures:
-            files += save_figure(figure, root)
-    machine: dict[str, str] = {}
-    for name in dict.fromkeys(name for section in sections for name in section.machine):
-        machine[name] = ", ".join(dict.fromkeys(s.machine[name] for s in sections if name in s.machine))
-    links = "".join(f'<li><a href="#{s.experiment.name}">{_text(s.experiment.title)}</a></li>' for s in sections)
+        figures = {one: save_figure(one, root) for one in shown if isinstance(one, Figure) and one.has_content}
+        tables = [one for one in shown if isinstance(one, Table) and one.rows]
+        parts = [_rows_html(rows, num_planned), *(_figure_html(*figure) for figure in figures.items())]
+        # Without a figure the table is what the experiment is about.
+        parts += [_table_html(table, folded=bool(figures)) for table in tables]
+        title = f"<h2>{_text(experiment.title)}</h2><p>{_text(experiment.summary)}</p>"
+        sections[experiment.name] = f'<section id="{experiment.name}">{title}{"".join(parts)}{about}</section>'
+        files += [path for paths in figures.values() for path in paths]
+        num_rows += len(rows)
+    if not sections:
+        raise ValueError(f"output must be the folder of an experiment that has been run, got {os.fspath(folder)!r}")
     page = root / "report.html"
     with atomic_write(page) as stream:
         stream.write(
             Template(_PAGE.read_text(encoding="utf-8")).substitute(
-                light=page_colors(dark=False),
-                dark=page_colors(dark=True),
                 version=_text(__version__),
-                rows=format_count(sum(len(section.rows) for section in sections), "row"),
+                rows=format_count(num_rows, "row"),
                 when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-                links=links,
+                links="".join(f'<li><a href="#{n}">{_text(EXPERIMENTS[n].title)}</a></li>' for n in sections),
                 findings=_findings_html(findings),
-                sections="".join(parts),
-                machine=_facts_html(machine),
+                sections="".join(sections.values()),
             )
         )
     return page, tuple(files)
@@ -96,48 +82,32 @@ def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
         f'<a href="#{experiment.name}">{_text(experiment.title)}</a></p></li>'
         for experiment, finding in findings
     )
-    counts = Counter(finding.kind for _, finding in findings)
-    hints = counts.pop("hint", 0)
-    kinds = [f"{count} {kind}" for kind, count in counts.items()] + [format_count(hints, "hint")] * bool(hints)
     return (
-        '<section id="findings"><h2>What the paper found</h2>'
-        f'<p class="quiet">{", ".join(kinds)}. Verdicts are computed from the rows by fixed rules; those from few '
-        "trials are called hints.</p>"
-        f'<ul class="findings">{cards}</ul></section>'
+        '<section id="findings"><h2>What the paper found</h2><p class="quiet">Verdicts are computed from the rows by '
+        f'fixed rules; those from few trials are called hints.</p><ul class="findings">{cards}</ul></section>'
     )
 
 
-def _section_html(section: _Section, figures: Sequence[Figure], tables: Sequence[Table]) -> str:
-    experiment, rows = section.experiment, section.rows
-    parts = [f'<section id="{experiment.name}"><h2>{_text(experiment.title)}</h2><p>{_text(experiment.summary)}</p>']
-    if len(rows) < section.planned:
-        note = f"Not complete: {len(rows):,} of {section.planned:,} rows. Run it again to go on."
-        parts.append(f'<p class="note">{note}</p>')
+def _rows_html(rows: Sequence[Row], num_planned: int) -> str:
+    """Notes on rows that are not there, or tell of a failure."""
+    notes = ""
+    if len(rows) < num_planned:
+        notes += f'<p class="note">Not complete: {len(rows):,} of {num_planned:,} rows. Run it again to go on.</p>'
     if failed := [row for row in rows if row["failure"] is not None]:
         lines = (f"{row['method']}, trial {row['trial']}: {row['failure']}" for row in failed[:_MOST_FAILURES])
         items = "".join(f"<li>{_text(line)}</li>" for line in lines)
         message = f"{format_count(len(failed), 'row')} failed, and averages are over the others:"
-        parts.append(f'<div class="note"><p>{message}</p><ul>{items}</ul></div>')
-    parts += [_figure_html(figure) for figure in figures]
-    # Without a figure the table is what the experiment is about.
-    parts += [_table_html(table, folded=bool(figures)) for table in tables]
-    return "".join(parts) + _settings_html(section) + "</section>"
+        notes += f'<div class="note"><p>{message}</p><ul>{items}</ul></div>'
+    return notes
 
 
-def _figure_html(figure: Figure) -> str:
-    pictures = figure.has_pictures
-    cells = []
-    for panel, graphic in zip(figure.panels, inline_graphics(figure), strict=True):
-        label = f'<span class="label">{_text(panel.title)}</span>' if pictures else ""
-        cells.append(f'<div class="panel">{graphic}{label}</div>')
-    legend = "".join(f"<li>{drawing}{_text(label)}</li>" for drawing, label in legend_graphics(figure))
-    kind = "pictures" if pictures else "single" if len(cells) == 1 else "panels"
-    files = ", ".join(f"{figure.name}.{suffix}" for suffix in ("svg", "png", *(["csv"] if figure.methods else [])))
+def _figure_html(figure: Figure, files: Sequence[Path]) -> str:
+    drawing = base64.b64encode(files[0].read_bytes()).decode()
+    image = f'<img alt="{_text(figure.title)}" src="data:image/svg+xml;base64,{drawing}">'
     return (
         f'<figure id="figure-{figure.name}"><h3>{_text(figure.title)}</h3>'
-        + (f'<ul class="legend">{legend}</ul>' if legend else "")
-        + f'<div class="{kind}">{"".join(cells)}</div><figcaption>{_text(figure.caption)} '
-        f'<span class="quiet">Files: {files}.</span></figcaption></figure>'
+        f'<div class="scroll" tabindex="0">{image}</div><figcaption>{_text(figure.caption)} '
+        f'<span class="quiet">Files: {", ".join(path.name for path in files)}.</span></figcaption></figure>'
     )
 
 
@@ -147,36 +117,36 @@ def _table_html(table: Table, *, folded: bool) -> str:
         f'<tr><th scope="row">{_text(row[0])}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in row[1:])}</tr>'
         for row in table.rows
     )
-    scroll = (
+    return (
+        f"<details{'' if folded else ' open'}><summary>Table: {_text(table.title)}</summary>"
         f'<div class="scroll" tabindex="0"><table><caption>{_text(table.caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
-    if folded:
-        return f"<details><summary>Table: {_text(table.title)}</summary>{scroll}</details>"
-    return f"<h3>{_text(table.title)}</h3>{scroll}"
 
 
-def _settings_html(section: _Section) -> str:
-    settings, rows = section.settings, section.rows
-    hours = sum(row["seconds"].get("total", 0.0) for row in rows) / 3600.0
+def _settings_html(
+    experiment: Experiment, settings: Settings, rows: Sequence[Row], machine: Mapping[str, str], started: str
+) -> str:
     # One truth serves all methods of an instance.
     truths = {(str(row["parameters"]), row["trial"]): row["seconds"].get("truth", 0.0) for row in rows}
+    seconds = sum(row["seconds"].get("total", 0.0) for row in rows) + sum(truths.values())
     facts: dict[str, object] = {
         "Trials": len({row["trial"] for row in rows}),
         "Quick": "yes" if settings.quick else "no",
         "Seed": settings.seed,
         "Rows": f"{len(rows):,}",
-        "Processor time": f"{hours + sum(truths.values()) / 3600.0:.2f} hours",
-        "Started": section.started,
+        "Processor time": f"{seconds / 3600.0:.2f} hours",
+        "Started": started,
+        **machine,
     }
     if settings.images is not None:
         facts["Photographs"] = Path(settings.images).name
     calls = {
         call.name: ", ".join(f"{name}={value}" for name, value in call.options.items()) or "defaults"
-        for call in section.experiment.calls(settings)
+        for call in experiment.calls(settings)
     }
     return (
-        f'<details class="settings"><summary>Settings</summary>{_facts_html(facts)}'
+        f'<details class="settings"><summary>Settings and machine</summary>{_facts_html(facts)}'
         f"<h4>Methods and their options</h4>{_facts_html(calls)}</details>"
     )
 

@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 from fastmix import __version__
 from fastmix._checks import check_choice
 from fastmix._clock import Clock, Listener, Progress, Report, listening
-from fastmix._memory import format_bytes
 from fastmix.errors import Interrupted
 from fastmix.executors import CrashError, LostError, Pool, as_pool, count_processors, processes, run_in_order
 from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
@@ -32,32 +31,17 @@ __all__ = ["ExperimentResult", "Progress", "describe_machine", "run_experiment"]
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """What a run has left in its folder.
-
-    Attributes
-    ----------
-    experiments : tuple of str
-    status : Status
-        ``interrupted`` after Ctrl-C, or when what ran the tasks was lost; the report then shows what there is.
-    report : Path
-        The page.
-    figures : tuple of Path
-    num_rows, num_run, num_failed : int
-        Rows of these experiments, how many of them this call has made, and how many tell of a failure.
-    seconds : float
-    note : str
-        What stopped the run, if it was not Ctrl-C.
-    """
+    """What a run has left in its folder."""
 
     experiments: tuple[str, ...]
-    status: Status
-    report: Path
+    status: Status  # interrupted after Ctrl-C, or when what ran the tasks was lost; the report then shows what there is
+    report: Path  # the page
     figures: tuple[Path, ...]
-    num_rows: int
-    num_run: int
-    num_failed: int
+    num_rows: int  # of these experiments
+    num_run: int  # rows that this call has made
+    num_failed: int  # rows that tell of a failure
     seconds: float
-    note: str = ""
+    note: str = ""  # what stopped the run, if it was not Ctrl-C
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain data, the shape of the command line's JSON."""
@@ -83,11 +67,10 @@ def run_experiment(
     Parameters
     ----------
     name : str
-        One of :data:`fastmix.experiments.EXPERIMENTS`, or ``all``.
+        One of :data:`EXPERIMENTS`, or ``all``.
     output : path
-        Folder for rows, figures and ``report.html``; made if missing. Rows that are there already are not run again, so
-        that a killed run goes on with the same call; several experiments share a folder, its report, and the runs that
-        they have in common.
+        Folder for rows, figures and ``report.html``. Rows that are there already are not run again; several experiments
+        share a folder, its report, and the runs that they have in common.
     trials : int, optional
         Random instances for every point; 50 by default, and a few when ``quick``.
     quick : bool
@@ -105,10 +88,6 @@ def run_experiment(
     progress : "auto", None or callable
         See :func:`fastmix.infer`; told after every task.
 
-    Returns
-    -------
-    ExperimentResult
-
     Raises
     ------
     ValueError
@@ -122,10 +101,8 @@ def run_experiment(
 
     Notes
     -----
-    ``NAME.jsonl`` has a row for every trial and method, in an order that does not depend on which finished first, and
-    is the same byte by byte for the same seed; seconds are in ``NAME.seconds.jsonl``. What a method raises is a row.
-    What the executor raises (a cluster whose scheduler died, workers without fastmix) is none: the run stops with the
-    status ``interrupted``, and the same call goes on.
+    What a method raises is a row. What the executor raises (a cluster whose scheduler died, workers without fastmix) is
+    none: the run stops with the status ``interrupted``, and the same call goes on.
     """
     begin = time.perf_counter()
     require_matplotlib()  # before the hours, not after
@@ -142,13 +119,12 @@ def run_experiment(
     folder.mkdir(parents=True, exist_ok=True)
     for experiment in EXPERIMENTS.values():  # what the report will need, before the hours
         read_settings(folder, experiment)
-    before = _keys(folder, EXPERIMENTS)
-    status, note = Status.OK, ""
+    status, note, made = Status.OK, "", set[str]()
     try:
         with listening(progress, name) as listener:
             for experiment, own, cases in plans:
                 write_settings(folder, experiment, own, describe_machine())
-                _run(experiment, cases, folder, pool, listener)
+                _run(experiment, cases, folder, pool, listener, made)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     except LostError as error:
@@ -163,8 +139,7 @@ def run_experiment(
         report=report,
         figures=figures,
         num_rows=len(rows),
-        # By what is on disk: an interrupt can come between writing a row and counting it.
-        num_run=len(_keys(folder, chosen) - before),
+        num_run=len(made & {row["key"] for row in rows}),  # an interrupt can come while a row is written
         num_failed=sum(row["failure"] is not None for row in rows),
         seconds=time.perf_counter() - begin,
         note=note,
@@ -174,8 +149,10 @@ def run_experiment(
     return result
 
 
-def _run(experiment: Experiment, cases: list[Case], folder: Path, pool: Pool, listener: Listener | None) -> None:
-    """Run what is missing of a plan; rows that other experiments in the folder have are copied."""
+def _run(
+    experiment: Experiment, cases: list[Case], folder: Path, pool: Pool, listener: Listener | None, made: set[str]
+) -> None:
+    """Run what is missing of a plan; ``made`` gets keys of rows. Those that other experiments there have are copied."""
     journal = Journal(folder, experiment.name)
     with journal.lock(), processes(1) if experiment.alone else contextlib.nullcontext(pool) as executor:
         known = {row["key"] for row in journal.read()}
@@ -185,23 +162,18 @@ def _run(experiment: Experiment, cases: list[Case], folder: Path, pool: Pool, li
         missing = [rest for case in cases if (rest := case.without(known)).calls]
         pending = [case.without(rows) for case in missing]
         total = sum(len(case.calls) for case in cases)
-        done, num_made = total - sum(len(case.calls) for case in missing), 0
+        done, before = total - sum(len(case.calls) for case in missing), len(made)
         clock = Clock(listener=listener, what=experiment.name)
         tasks = [rest for rest in pending if rest.calls]
         with contextlib.closing(run_in_order(run_case, tasks, as_pool(executor))) as results:
             for case, rest in zip(missing, pending, strict=True):
                 fresh = next(results) if rest.calls else []
-                made = failed_rows(rest, fresh) if isinstance(fresh, CrashError) else fresh
-                rows |= {row["key"]: row for row in made}
+                fresh = failed_rows(rest, fresh) if isinstance(fresh, CrashError) else fresh
+                rows |= {row["key"]: row for row in fresh}
+                made |= {row["key"] for row in fresh}
                 journal.append([rows[key] for key in case.row_keys()])
-                num_made += len(made)
                 done += len(case.calls)
-                clock.report(done, total, "rows", per_second=num_made / clock.seconds())
-
-
-def _keys(folder: Path, names: Iterable[str]) -> set[tuple[bool, str]]:
-    """Keys of the rows of some experiments; one whose result is the seconds shares none with the others."""
-    return {(EXPERIMENTS[name].alone, row["key"]) for name in names for row in Journal(folder, name).read()}
+                clock.report(done, total, "rows", per_second=(len(made) - before) / clock.seconds())
 
 
 def describe_machine() -> dict[str, str]:
@@ -214,7 +186,6 @@ def describe_machine() -> dict[str, str]:
         "fastmix": __version__,
         **{name: importlib.metadata.version(name) for name in ("matplotlib", "numba", "numpy", "scipy")},
     }
-    with contextlib.suppress(ValueError, OSError, AttributeError, IndexError):  # another system
-        facts["Memory"] = format_bytes(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with contextlib.suppress(OSError, IndexError):  # another system
         facts["Processor"] = Path("/proc/cpuinfo").read_text().split("model name", 1)[1].split("\n")[0].lstrip("\t :")
     return facts

@@ -153,9 +153,9 @@ _SPECIFICATIONS = (
         ),
         caption=(
             "Processor seconds of one core on attractive 16x16 Ising grids: sampling for the first two rows, the "
-            "projection alone for the others. Ours: median over trials of the best of three runs, by the fast solver; "
-            "piecewise and reversed KL with 60 gradient steps as in the paper. The paper's: one core of an Intel i7 "
-            "860. The last rows are the paper's dual by L-BFGS-B in our code, solved once."
+            "projection alone for the others, onto the infinity-norm ball unless said otherwise. Ours: median over "
+            "trials of the best of three runs, by the fast solver; piecewise and reversed KL with 60 gradient steps as "
+            "in the paper, which used one core of an Intel i7 860. The paper's dual: by L-BFGS-B in our code, once."
         ),
         methods=(
             MethodCall("gibbs", sampled(NUM_SWEEPS, repeats=3)),

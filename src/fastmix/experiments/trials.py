@@ -93,9 +93,9 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
     if "divergence" in options:
         with _timed(seconds, "project"):
             result = _project(model, options, seed)
-        facts |= {fact: getattr(result, fact) for fact in ("status", "norm_before", "norm_after", "squared_distance")}
-        counts = {"iterations": 0, **result.stats}
-        facts |= {fact: int(counts[fact]) for fact in ("iterations", "inner_iterations") if fact in counts}
+        facts = {"status": result.status, "norm_after": result.norm_after}
+        if "inner_iterations" in result.stats:
+            facts["inner_iterations"] = int(result.stats["inner_iterations"])
         model, seed = result.model, seed ^ 1
     if "num_sweeps" in options:
         # One chain from a random start, every sweep counted from the first on, as in the paper's figures.
@@ -108,8 +108,7 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
     check_choice("a method without sweeps", name, ["mean-field", "loopy-bp"])
     with _timed(seconds, "infer"):
         found = mean_field(model, seed=seed) if name == "mean-field" else loopy_bp(model)
-    counts = {"iterations": int(found.stats["iterations"])} if name == "loopy-bp" else {}
-    return Answer(found.node_marginals, [], {"status": found.status, **counts}, seconds)
+    return Answer(found.node_marginals, [], {"status": found.status}, seconds)
 
 
 def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> ProjectionResult:

@@ -8,16 +8,6 @@ from fastmix.learning.score import ScoreResult, score
 from fastmix.learning.structure import chow_liu, edge_gains
 
 __all__ = [
-    "Dataset",
-    "LearnResult",
-    "NormBall",
-    "ScoreResult",
-    "WidthBall",
-    "chow_liu",
-    "edge_gains",
-    "learn",
-    "read_data",
-    "read_table",
-    "score",
-    "stability",
-]
+    "Dataset", "LearnResult", "NormBall", "ScoreResult", "WidthBall", "chow_liu", "edge_gains", "learn", "read_data",
+    "read_table", "score", "stability",
+]  # fmt: skip

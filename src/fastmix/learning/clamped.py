@@ -24,18 +24,7 @@ _PAIRS = 256  # of chains at least, so that a correlation over them means someth
 
 
 class ClampedRows:
-    """C pairs of chains for each of some rows (R, n), and means over them with the weights of the rows (R,).
-
-    Parameters
-    ----------
-    coordinates : Coordinates
-    states : int array (R, n)
-        -1 where a value is missing.
-    weights : float array (R,)
-        Of the rows among all data.
-    rng : numpy.random.Generator
-        For the starts and all draws.
-    """
+    """C pairs of chains for each of some rows (R, n), and means over them with their weights (R,) among all data."""
 
     def __init__(
         self, coordinates: Coordinates, states: NDArray[Any], weights: FloatArray, rng: np.random.Generator
@@ -51,8 +40,7 @@ class ClampedRows:
         self.size = 1.0 / float(self._weights @ self._weights)  # chains of equal weight that have as little noise
         given = np.tile(states, (count, 1))
         gone = given == MISSING
-        fill = np.floor(rng.random(given.shape) * structure.num_states).astype(np.int64)
-        self.set_states(np.where(gone, np.minimum(fill, structure.num_states - 1), given))
+        self.set_states(np.where(gone, rng.integers(structure.num_states, size=given.shape), given))
         bounds = np.concatenate([[0], np.cumsum(gone.sum(axis=1))])
         order = structure.visit_order[0].astype(np.int64)  # that of other chains: bounds on their bias hold for these
         self._where = bounds, order[np.nonzero(gone[:, order])[1]]  # the missing variables of all rows
@@ -84,10 +72,10 @@ class ClampedRows:
             check()
 
     def measure(self, num_sweeps: int, check: Callable[[], None]) -> tuple[list[FloatArray], float]:
-        """Moments (size,) from either half of the sweeps, an even number, and how much chains still know afterwards.
+        """Moments (size,) from either half of the sweeps, an even number, and how much chains still know afterwards:
 
-        That is the correlation, from one end to the other, of the difference between the two chains of every row in the
-        direction in which these differ most. ``check`` is called after every sweep.
+        the correlation, from one end to the other, of the difference between the two chains of every row in the
+        direction in which these differ most.
         """
         rows, d = len(self._y) // 2, self.coordinates.num_contrasts
         before = self._y[:rows] - self._y[rows:]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix.model.build import offsets_of
+from fastmix.model.build import offsets_of, table_positions
 from fastmix.model.structure import Structure
 
 __all__ = ["Coordinates", "contrasts"]
@@ -43,24 +43,13 @@ def contrasts(num_states: int) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """The vector ``v = (c, C)`` of a structure: contrasts of the variables, then of the edges, one after another.
-
-    Attributes
-    ----------
-    structure : Structure
-    starts : int array (n + 1,)
-        ``v[starts[i]:starts[i + 1]]`` is c_i; D, the last of them, is the number of contrasts of all variables.
-    pair_starts : int array (m + 1,)
-        ``v[D + pair_starts[e]:D + pair_starts[e + 1]]`` is C of edge e, row by row.
-    rows, cols : int arrays (K,)
-        The contrasts that entry k of the tables joins.
-    """
+    """The vector ``v = (c, C)`` of a structure: contrasts of the variables, then of the edges, one after another."""
 
     structure: Structure
 
     @cached_property
     def starts(self) -> IntArray:
-        """Where the contrasts of every variable begin, (n + 1,)."""
+        """Where the contrasts of every variable begin, (n + 1,): ``v[starts[i]:starts[i + 1]]`` is c_i."""
         return offsets_of(self.structure.num_states - 1)
 
     @cached_property
@@ -70,32 +59,31 @@ class Coordinates:
 
     @cached_property
     def pair_starts(self) -> IntArray:
-        """Where the contrasts of every edge begin, (m + 1,)."""
+        """Where those of every edge begin, (m + 1,): ``v[D + pair_starts[e]:D + pair_starts[e + 1]]``, row by row."""
         ends = self.structure.num_states[self.structure.edges] - 1
         return offsets_of(ends[:, 0] * ends[:, 1])
 
     @cached_property
-    def _ends(self) -> tuple[IntArray, IntArray]:
-        i, j = self.structure.edges.T
-        counts = np.diff(self.pair_starts)
-        inside = np.arange(int(self.pair_starts[-1])) - np.repeat(self.pair_starts[:-1], counts)
-        width = np.repeat(self.structure.num_states[j] - 1, counts)
-        return np.repeat(self.starts[i], counts) + inside // width, np.repeat(self.starts[j], counts) + inside % width
+    def _entries(self) -> tuple[IntArray, IntArray, IntArray]:
+        """The edge of every entry of the tables, and the contrasts of its two variables, (K,) each."""
+        edge, row, col = table_positions(self.structure.num_states - 1, self.structure.edges)
+        i, j = self.structure.edges[edge].T
+        return edge, self.starts[i] + row, self.starts[j] + col
+
+    @property
+    def edge_of(self) -> IntArray:
+        """The edge of every entry of the tables, (K,)."""
+        return self._entries[0]
 
     @property
     def rows(self) -> IntArray:
         """The contrast of the first variable of every entry of the tables, (K,)."""
-        return self._ends[0]
+        return self._entries[1]
 
     @property
     def cols(self) -> IntArray:
         """The contrast of the second variable of every entry of the tables, (K,)."""
-        return self._ends[1]
-
-    @cached_property
-    def edge_of(self) -> IntArray:
-        """The edge of every entry of the tables, (K,)."""
-        return np.repeat(np.arange(self.structure.num_edges), np.diff(self.pair_starts))
+        return self._entries[2]
 
     @property
     def size(self) -> int:
@@ -116,8 +104,7 @@ class Coordinates:
     @cached_property
     def flat_tables(self) -> tuple[FloatArray, IntArray]:
         """Q of all variables one after the other, row by row, and where each begins (n,)."""
-        sizes = [q.size for q in self.tables]
-        starts = np.concatenate([[0], np.cumsum(sizes)])[:-1].astype(np.int64)
+        starts = offsets_of(np.array([q.size for q in self.tables], dtype=np.int64))[:-1]
         return np.concatenate([np.zeros(0), *(q.reshape(-1) for q in self.tables)]), starts
 
     def encode(self, states: NDArray[Any]) -> FloatArray:
@@ -193,11 +180,7 @@ class Coordinates:
         return g
 
     def to_probabilities(self, difference: FloatArray) -> FloatArray:
-        """A difference of moments of contrasts as one of probabilities of states and pairs, as ``model.parameters``.
-
-        Differences of vectors and tables of probabilities add up to 0, and those of a table in rows and columns to
-        those of its two variables.
-        """
+        """A difference of moments of contrasts as one of probabilities of states and pairs, as ``model.parameters``."""
         structure = self.structure
         split = int(structure.unary_offsets[-1])
         result = self.to_parameters(difference)

@@ -75,26 +75,11 @@ class Dataset:
         >>> data.states.tolist(), data.weights.tolist(), where.tolist()
         ([[0, 1], [1, 1]], [0.75, 0.25], [0, 1, 0, 0])
         """
-        # Rows are told apart by a random number for each; that equal numbers mean equal rows is checked.
-        mixers = np.random.default_rng(0).integers(1, 2**62, size=len(self.num_states), dtype=np.int64) | 1
-        keys = np.zeros(len(self.states), dtype=np.int64)
-        with np.errstate(over="ignore"):
-            for column, mixer in zip(self.states.T, mixers, strict=True):
-                keys += (column.astype(np.int64) + 2) * mixer
+        rows = np.ascontiguousarray(self.states)
+        keys = rows.view(f"V{rows.itemsize * rows.shape[1]}")[:, 0]  # rows as single values, which sort much faster
         _, first, where = np.unique(keys, return_index=True, return_inverse=True)
-        rank = np.argsort(first, kind="stable")  # rows stay in the order in which they come first
-        position = np.empty_like(rank)
-        position[rank] = np.arange(len(rank))
-        first, where = first[rank], position[where]
-        if not np.array_equal(self.states[first][where], self.states):
-            return self, np.arange(len(self.states))
         weights = np.bincount(where, self.weights, len(first)).astype(np.float64)
         return replace(self, states=self.states[first], weights=weights), where
-
-    def take(self, rows: IntArray) -> Dataset:
-        """Some of the rows, their weights scaled to the sum 1."""
-        weights = self.weights[rows]
-        return replace(self, states=self.states[rows], weights=weights / weights.sum(), num_rows=len(rows))
 
     def with_hidden(self, count: int) -> Dataset:
         """The data with columns of hidden binary variables, all missing; their names tell them from the others."""
@@ -328,15 +313,7 @@ def _code_column(
         names = None if model.state_names is None else model.state_names[i]
         known = names or tuple(str(s) for s in range(int(model.num_states[i])))
     else:
-        declared = _declared_categories(column)
-        if declared is not None:
-            known = declared
-        else:
-            try:
-                ordered = sorted(present, key=lambda text: _sort_key(present[text]))
-            except TypeError:  # values of several types have no order of their own
-                ordered = sorted(present)
-            known = tuple(str(text) for text in ordered)
+        known = _categories(column, present)
         if len(known) > _MOST_CATEGORIES:
             raise ModelError(
                 f"{name} must have at most {_MOST_CATEGORIES} categories in a column, got {len(known):,} in {where}; "
@@ -347,10 +324,6 @@ def _code_column(
         row = next(k for k, text in enumerate(texts) if text is not None and text not in codes)
         raise RowError(f"{name} has states that the model does not know in {where}: {_some(unseen)}", row)
     return np.array([MISSING if text is None else codes[text] for text in texts], dtype=np.int64), known
-
-
-def _sort_key(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_missing(value: Any) -> bool:
@@ -367,13 +340,16 @@ def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _declared_categories(column: Any) -> tuple[str, ...] | None:
-    """Categories that a categorical column lists itself, in its order."""
+def _categories(column: Any, present: dict[str, Any]) -> tuple[str, ...]:
+    """Categories that a categorical column lists itself, in its order, or those that are present, sorted."""
     dtype = getattr(column, "dtype", None)
     categories = getattr(dtype, "categories", None)
-    if categories is None or type(dtype).__name__ == "Categorical":  # of polars: those of all columns ever made
-        return None
-    return tuple(_text(value) for value in categories)
+    if categories is not None and type(dtype).__name__ != "Categorical":  # of polars: those of all columns ever made
+        return tuple(_text(value) for value in categories)
+    try:
+        return tuple(sorted(present, key=present.__getitem__))
+    except TypeError:  # values of several types have no order of their own
+        return tuple(sorted(present))
 
 
 # -- arrays ---------------------------------------------------------------------------------------------------------
@@ -424,21 +400,12 @@ def _from_numbers(
     if array.dtype == np.float16:
         array = array.astype(np.float32)  # which can be compared with large numbers
     present = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.shape, dtype=bool)
-    if array.dtype.kind == "f":
-        bad = present & ~((np.abs(array) < 2.0**31) & (array == np.floor(array)))
-        if bad.any():
-            row, i = np.argwhere(bad)[0]
-            raise RowError(
-                f"{name} must hold whole numbers from 0, or NaN for a missing value, got {array[row, i]} in row {row}, "
-                f"{column_label(names, i)}; put a measured quantity into bins first",
-                row,
-            )
-    low = np.where(present, array, 0).min(initial=0)
-    if low < MISSING:
-        row, i = np.argwhere(present & (array < MISSING))[0]
+    whole = (array == np.floor(array)) & (array < 2.0**31) if array.dtype.kind == "f" else True
+    if (bad := present & ~(whole & (array >= MISSING))).any():
+        row, i = np.argwhere(bad)[0]
         raise RowError(
-            f"{name} must hold states from 0, or -1 for a missing value, got {array[row, i]} in row {row}, "
-            f"{column_label(names, i)}",
+            f"{name} must hold whole numbers from 0, or NaN or -1 for a missing value, got {array[row, i]} in row "
+            f"{row}, {column_label(names, i)}; put a measured quantity into bins first",
             row,
         )
     highest = np.where(present, array, 0).max(axis=0, initial=0).astype(np.int64)

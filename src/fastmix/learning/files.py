@@ -83,18 +83,13 @@ def read_table(
         at = _line_numbers(content)[row] if lines is None else lines[row]
         return f"{name}:{at}"
 
-    cells = table
-
-    def hint(row: int) -> str:
-        if row or header is not None or names is not None or lines is None or any(map(is_data, cells[0])):
-            return ""
-        again = (cells[1:] == cells[0]).any()
-        return "" if again else "; if that row has the names of the columns, say so: --header (header=True)"
-
     heaviness = None
     if weights is not None:
         column = _column(weights, names, table.shape[1], f"{name}:1")
-        heaviness = _weights(table[:, column], where, weights)
+        for row, cell in enumerate(table[:, column]):
+            if not _is_number(str(cell)) or not 0.0 <= float(cell) < np.inf:
+                raise FormatError(f"{where(row)}: a weight must be a number of at least 0, got {str(cell)!r}")
+        heaviness = table[:, column].astype(np.float64)
         table = np.delete(table, column, axis=1)
         names = names if names is None else names[:column] + names[column + 1 :]
     if names is not None and model is not None and model.variable_names is not None:
@@ -107,7 +102,7 @@ def read_table(
             raise FormatError(f"{name}:1: {error}") from None
         table, names = table[:, [names.index(variable) for variable in wanted]], list(wanted)
     if table.dtype == object:
-        table = _numbers(table, where, hint, names, categories=model is not None and model.state_names is not None)
+        table = _numbers(table, where, names, categories=model is not None and model.state_names is not None)
     elif model is not None and model.state_names is not None:
         texts = table.astype(str).astype(object)
         texts[table == MISSING] = None
@@ -116,7 +111,7 @@ def read_table(
         return read_data(table, weights=heaviness, num_states=num_states, model=model, names=names, name="the table")
     except RowError as error:
         text = re.sub(r" in row \d+(, )?", lambda found: " in " if found[1] else "", str(error), count=1)
-        raise FormatError(f"{where(error.row)}: {text}{hint(error.row)}") from None
+        raise FormatError(f"{where(error.row)}: {text}") from None
     except ModelError as error:
         if str(error).startswith("num_states"):  # which is not in the file
             raise ValueError(str(error)) from None
@@ -236,16 +231,7 @@ def _column(weights: str, names: list[str] | None, width: int, where: str) -> in
     raise FormatError(f"{where}: there is no column {weights!r} with weights; columns are {known}")
 
 
-def _weights(column: NDArray[Any], where: Any, name: str) -> NDArray[np.float64]:
-    for row, cell in enumerate(column):
-        if not _is_number(str(cell)) or not 0.0 <= float(cell) < np.inf:
-            raise FormatError(f"{where(row)}: a weight must be a number of at least 0, got {str(cell)!r}")
-    if not (values := column.astype(np.float64)).any():
-        raise FormatError(f"{where(0)}: some weights must be positive, got only 0 in column {name!r}")
-    return np.asarray(values)
-
-
-def _numbers(cells: NDArray[Any], where: Any, hint: Any, names: list[str] | None, *, categories: bool) -> NDArray[Any]:
+def _numbers(cells: NDArray[Any], where: Any, names: list[str] | None, *, categories: bool) -> NDArray[Any]:
     """Cells as numbers, NaN where a value is missing; as text if columns hold text."""
     gaps = np.array([[cell.lower() in _GAPS for cell in row] for row in cells])
     if not categories:
@@ -261,7 +247,8 @@ def _numbers(cells: NDArray[Any], where: Any, hint: Any, names: list[str] | None
         if mixed.any():
             row, k = np.argwhere(text & mixed)[0]
             rule = f"{cells[row, k]!r} stands in {column_label(names, k)}, which has numbers"
-            raise FormatError(f"{where(row)}: {rule}{hint(row)}")
+            first = "; if the first row has the names of the columns, say so: --header (header=True)"
+            raise FormatError(f"{where(row)}: {rule}{'' if row or names is not None else first}")
     cells = cells.copy()
     cells[gaps] = None
     return cells

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fastmix.chains.base import Chains
 from fastmix.chains.cuda.device import cuda_available
 from fastmix.errors import Interrupted, ModelError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.learning.coordinates import Coordinates
-from fastmix.learning.data import MISSING, Dataset
+from fastmix.learning.data import MISSING, Dataset, column_label
 from fastmix.learning.log_z import LogZ, independent_parameters, log_normaliser
 from fastmix.learning.machines import MACHINE_CHAINS, is_machine, learn_machine
 from fastmix.learning.objectives import (
@@ -154,7 +155,7 @@ def _solve(
         outcome = minimise(goal, v, scaling, **common, tol=tol, max_iter=max_iter, clock=job.clock, report=report)
         v, value, error, stopped_by = outcome.v, outcome.value, outcome.moment_error, outcome.stopped_by
         stats: dict[str, Any] = {"num_iterations": outcome.num_iterations, "gradient_norm": outcome.gradient_norm}
-        how = goal.model_term.method if isinstance(goal, ExactLikelihood) else "none"
+        how = goal.method
     else:
         answer, place = _sample(job, template, data, v, scaling, common, start, history, report)
         v, error, bias, stopped_by = answer.v, answer.moment_error, answer.bias_bound, answer.stopped_by
@@ -297,13 +298,14 @@ def moments_of_contrasts(coordinates: Coordinates, data: Dataset) -> tuple[Float
 
 def _check_seen(data: Dataset, graph: IntArray, hidden: int, *, pairs: bool) -> None:
     """A :class:`ModelError` where a state, or a pair on an edge, never occurs and nothing keeps it finite."""
+    column = partial(column_label, data.variable_names)
     instead = "so without a penalty its parameter is infinite: give a positive ridge"
     visible = len(data.num_states) - hidden
     for i, count in enumerate(data.num_states[:visible].tolist()):
         counts = np.bincount(data.states[data.states[:, i] != MISSING, i], minlength=count)
         if (counts == 0).any():
             state = int(np.flatnonzero(counts == 0)[0])
-            raise ModelError(f"state {state} of {_column(data, i)} never occurs, {instead}, or leave the column out")
+            raise ModelError(f"state {state} of {column(i)} never occurs, {instead}, or leave the column out")
     if not pairs or data.has_missing:
         return
     for i, j in graph.tolist():
@@ -311,27 +313,18 @@ def _check_seen(data: Dataset, graph: IntArray, hidden: int, *, pairs: bool) -> 
         counts = np.bincount(data.states[:, i] * np.int64(sizes[1]) + data.states[:, j], minlength=sizes[0] * sizes[1])
         if (counts == 0).any():
             a, b = divmod(int(np.flatnonzero(counts == 0)[0]), sizes[1])
-            where = f"state {a} of {_column(data, i)} and state {b} of {_column(data, j)}"
+            where = f"state {a} of {column(i)} and state {b} of {column(j)}"
             raise ModelError(f"{where} never occur together, {instead}")
-
-
-def _column(data: Dataset, i: int) -> str:
-    return f"column {i}" if data.variable_names is None else f"column {data.variable_names[i]!r}"
 
 
 def _first(
     coordinates: Coordinates, data: Dataset, job: Job, start: MarkovRandomField | None, template: MarkovRandomField
 ) -> FloatArray:
     """Where to begin: an earlier model on the same graph, else the independent one."""
-    if start is not None:
-        theta = np.zeros(template.num_parameters)
-        theta[: len(start.log_unary)] = start.log_unary
-        keys, wanted = (model.edges @ np.array([template.num_variables, 1]) for model in (template, start))
-        where = np.searchsorted(keys, wanted)  # an l1 term may have removed edges
-        sizes = np.diff(start.pairwise_offsets)
-        places = np.repeat(template.pairwise_offsets[where] - start.pairwise_offsets[:-1], sizes)
-        theta[len(start.log_unary) + places + np.arange(len(start.log_pairwise))] = start.log_pairwise
-        return coordinates.from_parameters(theta)[0]
+    if start is not None:  # an l1 term may have removed some of its edges
+        own = Coordinates(start.structure)
+        v, _ = own.from_parameters(start.parameters)
+        return coordinates.gather(v[: own.num_contrasts], own.matrix(v))
     v = coordinates.from_parameters(independent_parameters(template, data))[0]
     if job.hidden:  # hidden variables must differ from each other to become different
         rng = np.random.default_rng([job.seed, 3])
@@ -345,11 +338,8 @@ def _without_empty_tables(
     """The model without the edges whose tables the l1 term made 0."""
     if not l1:
         return model
-    kept = np.flatnonzero(table_norms(coordinates, v) > 0.0)
-    if len(kept) == model.num_edges:
-        return model
-    sizes = np.diff(model.pairwise_offsets)
-    entries = np.repeat(np.isin(np.arange(model.num_edges), kept), sizes)
+    kept = table_norms(coordinates, v) > 0.0
+    entries = np.repeat(kept, np.diff(model.pairwise_offsets))
     return MarkovRandomField(
         model.num_states, model.log_unary, model.edges[kept], model.log_pairwise[entries],
         variable_names=model.variable_names, state_names=model.state_names,

@@ -82,9 +82,8 @@ def learn(
         a little worse.
     moments : {"auto", "exact", "sampled", "tempered"}
         How to find moments of the model for the likelihood: exact where the model is small or of low treewidth, else
-        sampled by persistent chains, from the optimum of the pseudo-likelihood on. ``tempered`` chains are ladders of
-        replica exchange from the independent model on, for data with modes far apart; they also take over where plain
-        chains do not follow the parameters three rounds running.
+        sampled by persistent chains. ``tempered`` chains are ladders of replica exchange, for data with modes far
+        apart; they also take over where plain chains do not follow the parameters three rounds running.
     within : NormBall or WidthBall, optional
         The set to stay in. Inside one with a bound below 1, the bias of every moment is bounded at every step.
     ridge, l1 : float or "auto"
@@ -101,8 +100,7 @@ def learn(
         Persistent chains; 1,024 to 4,096 by default.
     tol : float, optional
         Largest entry of the gradient (in scaled coordinates) at which to stop, 1e-5; or, sampled, the gain in the mean
-        log-likelihood that is still promised: for each parameter a tenth of what chance makes of N rows, 1/(2 N); for
-        up to 64 binary variables 2e-6 or a hundredth, whichever is more, if that is less.
+        log-likelihood that is still promised: for each parameter a small share of what chance makes of N rows, 1/(2 N).
     max_iter : int, optional
         Iterations (1,000), or, sampled, rounds of sweeps (200).
     seed : int, optional
@@ -113,9 +111,8 @@ def learn(
         Where chains run.
     checkpoint : str, optional
         A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists, with its
-        seed: after an interrupt, or at the end of the time. A run without a time limit then ends with the same bits as
-        one that was never interrupted. Sampled likelihoods go on from their last round; exact objectives are cheap,
-        and of a search for penalties the fits that were finished are not made again.
+        seed: sampled likelihoods from their last round, a search for penalties after its last finished fit. A run
+        without a time limit then ends with the same bits as one that was never interrupted.
     progress : "auto", None or callable
         As for :func:`fastmix.sample`; the :class:`fastmix.Progress` has the moment error in its ``details``.
 
@@ -169,11 +166,9 @@ def learn(
     with listening(progress, "learn") as listener:
         clock = Clock(time_limit, listener=listener, what="learn")
         table = read_data(data, weights=weights, num_states=num_states)
-        checked = (
-            None
-            if validation is None
-            else read_data(validation, model=table.blank_model(), name="validation").with_hidden(hidden)
-        )
+        checked = None
+        if validation is not None:
+            checked = read_data(validation, model=table.blank_model(), name="validation").with_hidden(hidden)
         edges = table.with_hidden(hidden).edge_numbers(edges)
         job = Job(
             table, checked, objective, moments, within, hidden, num_chains, tol, max_iter, seed, clock, backend, ledger
@@ -246,13 +241,14 @@ def _grow(job: Job, ridge: float | str) -> LearnResult:
     quick = replace(job, objective="pseudo-likelihood", within=None, rough=True)
     weight, data = 1e-3 if ridge == "auto" else ridge, job.data.merged()[0]
     best = fit(quick, chow_liu(data).edges, weight, 0.0)
-    n = best.model.num_variables
     while best.status is not Status.INTERRUPTED:
-        pairs, gains = edge_gains(best.model, data)
-        new = pairs[: max(1, best.model.num_edges // 10)][gains[: max(1, best.model.num_edges // 10)] > 0.0]
+        model = best.model
+        pairs, gains = edge_gains(model, data)
+        new = pairs[gains > 0.0][: max(1, model.num_edges // 10)]
         if not len(new):
             break
-        wider = fit(quick, canonical_edges(n, np.concatenate([best.model.edges, new])), weight, 0.0, best.model)
+        edges = canonical_edges(model.num_variables, np.concatenate([model.edges, new]))
+        wider = fit(quick, edges, weight, 0.0, model)
         if wider.status is Status.INTERRUPTED:
             return _interrupted(best)
         if _quality(wider) <= _quality(best):
@@ -298,7 +294,8 @@ def stability(
     n, rows = len(table.num_states), len(table.states)
     found = np.zeros((n, n))
     for _ in range(num_subsamples):
-        part = table.take(rng.choice(rows, size=max(1, rows // 2), replace=False))
+        half = rng.choice(rows, size=max(1, rows // 2), replace=False)
+        part = read_data(replace(table, states=table.states[half], num_rows=len(half)), weights=table.weights[half])
         i, j = learn(part, objective="pseudo-likelihood", l1=l1, ridge=ridge, tol=1e-4, seed=0).model.edges.T
         found[i, j] += 1.0
     return (found + found.T) / num_subsamples

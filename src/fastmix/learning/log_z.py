@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._clock import Clock, OutOfTimeError
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix.chains.annealing import Annealing, make_pool, systematic
 from fastmix.chains.base import Chains
 from fastmix.errors import ResourceError
@@ -55,11 +55,10 @@ def log_normaliser(
     tol: float = 0.01,
     num_chains: int = 1024,
     seed: int = 0,
-    clock: Clock | None = None,
+    clock: Clock = NO_LIMIT,
     backend: str = "cpu",
 ) -> LogZ:
     """Log Z of a model, exact where that is feasible, else by annealing from an independent model."""
-    clock = Clock() if clock is None else clock
     if method != "annealing":
         exact = _exact(model, clock, asked=method == "exact")
         if exact is not None:

@@ -58,37 +58,20 @@ def _weigh(odds, weights, out):  # type: ignore[no-untyped-def]
         out[k] = weights[k] / (_ONE + odds[k])
 
 
-_MASKS = np.array([0x0000FFFF, 0x00FF00FF, 0x0F0F0F0F, 0x33333333, 0x55555555], np.uint32)
-
-
 @inner
-def _turn_bits(words, turned, across):  # type: ignore[no-untyped-def]
-    """Packed variables (words, lanes) as packed lanes (lanes / 32, variables), by squares of 32 x 32 bits.
-
-    In all squares at once halves, quarters and so on change places; row l of ``turned`` (32, squares) is lane l.
-    """
-    count, blocks = len(words), len(across)
+def _turn_bits(words, across):  # type: ignore[no-untyped-def]
+    """Packed variables (words, lanes) as packed lanes (lanes / 32, variables)."""
+    across[:] = uint32(0)
     for lane in range(words.shape[1]):
-        first = lane // 32 * count
-        for k in range(count):
-            turned[lane % 32, first + k] = words[k, lane]
-    for level in range(5):
-        width = 16 >> level
-        for first in range(0, 32, 2 * width):
-            for lane in range(first, first + width):
-                _swap_bits(turned[lane], turned[lane + width], uint32(width), _MASKS[level])
-    for k in range(32):
-        for block in range(blocks):
-            for j in range(count):
-                across[block, 32 * j + k] = turned[k, block * count + j]
+        shift = uint32(lane % 32)
+        for k in range(len(words)):
+            _spread_bits(words[k, lane], shift, across[lane // 32, 32 * k : 32 * k + 32])
 
 
 @inner
-def _swap_bits(low, high, shift, mask):  # type: ignore[no-untyped-def]
-    for k in range(len(low)):
-        change = uint32(uint32(uint32(low[k] >> shift) ^ high[k]) & mask)
-        low[k] = uint32(low[k] ^ uint32(change << shift))
-        high[k] = uint32(high[k] ^ change)
+def _spread_bits(word, shift, out):  # type: ignore[no-untyped-def]
+    for k in range(32):
+        out[k] |= uint32(uint32(uint32(word >> uint32(k)) & uint32(1)) << shift)
 
 
 @summing
@@ -114,42 +97,22 @@ def _add(out, row):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _centre(g, products, mu, of_visible, mean, centre):  # type: ignore[no-untyped-def]
+def _gradient(g, products, mu, of_visible, mean, centre, w, mask, decay):  # type: ignore[no-untyped-def]
     for i in range(len(g)):
-        g[i] = products[i] - mu[i] * mean - _HALF * of_visible[i] - (_HALF - mu[i]) * centre
-
-
-@inner
-def _decay(g, w, mask, decay):  # type: ignore[no-untyped-def]
-    for i in range(len(g)):
-        g[i] = mask[i] * (g[i] - decay * w[i])
-
-
-@inner
-def _remember(mean, g, share):  # type: ignore[no-untyped-def]
-    for i in range(len(g)):
-        mean[i] += share * (g[i] - mean[i])
-
-
-@inner
-def _remember_squares(square, g, share):  # type: ignore[no-untyped-def]
-    for i in range(len(g)):
-        square[i] += share * (g[i] * g[i] - square[i])
-
-
-@inner
-def _move(x, mean, square, scales, size, correct, least):  # type: ignore[no-untyped-def]
-    for i in range(len(x)):
-        x[i] += scales[i] * size * mean[i] / (np.sqrt(square[i] * correct) + least)
+        of_moments = products[i] - mu[i] * mean - _HALF * of_visible[i] - (_HALF - mu[i]) * centre
+        g[i] = mask[i] * (of_moments - decay * w[i])
 
 
 @inner
 def _step(x, g, mean, square, total, scales, constants):  # type: ignore[no-untyped-def]
-    """A step of parameters x along their gradient g; short loops over few arrays are what compilers make vectors of."""
-    _add(total, g)
-    _remember(mean, g, _ONE - constants[2])
-    _remember_squares(square, g, _ONE - constants[3])
-    _move(x, mean, square, scales, constants[0], constants[1], constants[4])
+    """A step of parameters x along their gradient g, after their running means and sums."""
+    size, correct, least = constants[0], constants[1], constants[4]
+    share, share_of_squares = _ONE - constants[2], _ONE - constants[3]
+    for i in range(len(x)):
+        total[i] += g[i]
+        mean[i] += share * (g[i] - mean[i])
+        square[i] += share_of_squares * (g[i] * g[i] - square[i])
+        x[i] += scales[i] * size * mean[i] / (np.sqrt(square[i] * correct) + least)
 
 
 @outer
@@ -173,7 +136,6 @@ def machine_steps(  # type: ignore[no-untyped-def]
     flat = W.reshape(-1)
     none, one = np.int64(0), np.int64(1)  # a plain 0 is a type of its own, for which functions are compiled once more
     fields, across = np.zeros((columns, num_lanes), np.float32), np.zeros((num_lanes // 32, padded), np.uint32)
-    turned = np.empty((32, len(across) * len(words)), np.uint32)
     odds, u = np.empty(num_lanes, np.float32), np.empty(num_chain_lanes, np.uint32)
     shares = fields[num_hidden]  # of the lanes in the difference of moments
     some, products = np.empty((32, num_chain_lanes), np.float32), np.empty((ROWS, padded), np.float32)
@@ -189,7 +151,7 @@ def machine_steps(  # type: ignore[no-untyped-def]
             for k in range(len(words)):
                 words[k, r] = data[chosen[r], k]
             shares[r] = float32(row_weights[chosen[r]] / len(chosen))
-        _turn_bits(words, turned, across)
+        _turn_bits(words, across)
 
         # Means of the hidden bits, times the weights; those of chains are drawn. One more row adds the visible bits up.
         for j in range(num_hidden):
@@ -228,8 +190,8 @@ def machine_steps(  # type: ignore[no-untyped-def]
                     of_visible[i] = products[num_hidden - first, i]
             for j in range(first, min(first + ROWS, num_hidden)):
                 w = W[j, :visible]
-                _centre(g, products[j - first, :visible], mu, of_visible, of_hidden[j], centre[j])
-                _decay(g, w, mask[min(j, len(mask) - 1), :visible], decay)
+                kept = mask[min(j, len(mask) - 1), :visible]
+                _gradient(g, products[j - first, :visible], mu, of_visible, of_hidden[j], centre[j], w, kept, decay)
                 _step(
                     w, g, means_w[j, :visible], squares_w[j, :visible], sums_w[j, :visible], scales_w,
                     constants[step],

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,14 +73,15 @@ def learn_machine(
 ) -> Sampled:
     """The parameters after ``max_iter`` passes through the data, whose rows have no values for the hidden variables.
 
-    After every pass ``keep`` gets all that is needed to go on from there, which ``saved`` gives back. The ``chains``
-    say where to begin, on which device, and in the end whether such chains follow the model.
-
-    Notes
-    -----
-    A step costs five products of a matrix of bits (rows or chains, visible) or (chains, hidden) with one of weights.
+    The ``chains`` say where to begin, on which device, and in the end whether such chains follow. A step costs
+    five products of a matrix of bits (rows or chains, visible) or (chains, hidden) with one of weights.
     """
-    run = _make(chains)(data, coordinates, v, hidden, ridge, chains.num_chains, seed)
+    make = Machine
+    if chains.device != "cpu":
+        from fastmix.learning.machine_cuda import CudaMachine
+
+        make = CudaMachine
+    run = make(data, coordinates, v, hidden, ridge, chains.num_chains, seed)
     epochs = max_iter or _EPOCHS
     result = Sampled(v, num_chains=chains.num_chains, stopped_by="done")
     if saved is None:
@@ -108,11 +110,8 @@ def learn_machine(
                 "iteration": epoch + 1, "gradient_norm": norm, "moment_error": result.moment_error,
                 "step": _STEP * max(0.0, 1.0 - (epoch + 1) / epochs), "num_sweeps": per_epoch, "bias_bound": None,
             }  # fmt: skip
-            rounds.end(
-                entry,
-                run.coordinates_of(),
-                lambda: (run.pack(), {name: getattr(result, name) for name in _CARRIED}),
-            )
+            carried = {name: getattr(result, name) for name in _CARRIED}
+            rounds.end(entry, run.coordinates_of(), partial(run.pack, carried))
     run.fetch()
     result.v = run.coordinates_of()
     result.gap = result.noise = math.nan
@@ -125,31 +124,15 @@ def learn_machine(
     return result
 
 
-def _make(chains: Chains) -> type[Machine]:
-    """The machine of the device that chains run on."""
-    if chains.device == "cpu":
-        return Machine
-    from fastmix.learning.machine_cuda import CudaMachine
-
-    return CudaMachine
-
-
 class Machine:
     """Parameters, centred, their running means, and chains; on the CPU.
 
-    The log-weight is ``(v - mu)' W (h - 1/2) + beta' v + gamma' h``.
-
-    Attributes
-    ----------
-    W, beta, gamma : float32 arrays (visible, columns), (visible,), (columns,)
-        There are columns for whole groups of 16, one more than hidden variables at least.
-    means, squares, sums : lists of such arrays
-        Running means of the gradient and of its squares, and the sum over the ``collected`` steps of this pass.
-    at_once : int
-        Steps of a call of :meth:`advance`, about ``most_products`` multiplications: some hundredths of a second.
+    The log-weight is ``(v - mu)' W (h - 1/2) + beta' v + gamma' h``, with W (visible, columns) in single precision;
+    there are columns for whole groups of 16, one more than hidden variables at least. ``means``, ``squares`` and
+    ``sums`` are running means of the gradient and of its squares, and its sum over the ``collected`` steps of a pass.
     """
 
-    most_products = 1e9
+    most_products = 1e9  # of a call of advance, some hundredths of a second
 
     def __init__(
         self, data: Dataset, coordinates: Coordinates, v: FloatArray, hidden: int, ridge: float, num_chains: int,
@@ -218,13 +201,11 @@ class Machine:
         parts = (self.words[:, self.first_chain :], self.visible), (self.hidden_words, self.hidden)
         return np.hstack([_unpack(words[:, : self.num_chains].T, count) for words, count in parts])
 
-    def pack(self) -> dict[str, NDArray[Any]]:
-        """All that :meth:`restore` needs."""
+    def pack(self, facts: dict[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """All that :meth:`restore` needs, and some facts."""
         parts = dict(zip(_ARRAYS, (self.W, self.beta, self.gamma, *self.means, *self.squares), strict=True))
-        arrays = {name: part.copy() for name, part in parts.items()}
-        states = self.states()[:, : self.visible]
-        more = {name: part.copy() for name, part in self._more().items()}
-        return arrays | {"steps": np.array(self.steps), "states": states, **more}
+        arrays = {name: part.copy() for name, part in (parts | self._more()).items()}
+        return arrays | {"steps": np.array(self.steps), "states": self.states()[:, : self.visible]}, facts
 
     def _more(self) -> dict[str, NDArray[Any]]:
         """What a run carries on beside parameters and chains."""

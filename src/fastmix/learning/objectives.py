@@ -8,12 +8,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.exact.junction_tree import plan_junction_tree
@@ -23,17 +21,9 @@ from fastmix.learning.data import MISSING, Dataset
 from fastmix.model import MarkovRandomField
 
 __all__ = [
-    "MOST_COMPLETIONS",
-    "DataTerm",
-    "Enumerated",
-    "ExactLikelihood",
-    "ModelTerm",
-    "Objective",
-    "PseudoLikelihood",
-    "TreeSums",
+    "MOST_COMPLETIONS", "DataTerm", "Enumerated", "ExactLikelihood", "Objective", "PseudoLikelihood", "TreeSums",
     "exact_model_term",
-]
-
+]  # fmt: skip
 
 _MOST_CONFIGURATIONS = 1 << 22  # of a model that is enumerated: 32 MiB, a few hundredths of a second
 MOST_COMPLETIONS = 1 << 16  # of missing values that depend on each other
@@ -46,6 +36,7 @@ class Objective(ABC):
     """A smooth function of v; its least value is looked for."""
 
     coordinates: Coordinates
+    method = "none"  # how moments are found
 
     @abstractmethod
     def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
@@ -55,13 +46,6 @@ class Objective(ABC):
 class PseudoLikelihood(Objective):
     """Minus the mean over the data of ``sum_i log p(x_i | x_others)``, jointly in all parameters: convex.
 
-    Raises
-    ------
-    UnfitMethodError
-        If values are missing: conditionals on what is not known are not defined without the likelihood.
-
-    Notes
-    -----
     Two products of matrices per evaluation, (rows, D) by (D, D), and a pass over the rows.
     """
 
@@ -102,13 +86,7 @@ class PseudoLikelihood(Objective):
 # -- the model's part of the likelihood -------------------------------------------------------------------------------
 
 
-class ModelTerm(Objective):
-    """Log Z, and its derivative: the means of what v multiplies."""
-
-    method: str
-
-
-class Enumerated(ModelTerm):
+class Enumerated(Objective):
     """Log Z and moments by listing all configurations of two halves of the variables.
 
     The weights of all configurations are ``exp(f(a) + g(b) + Y_a C_ab Y_b')``: products of matrices.
@@ -156,7 +134,7 @@ def _grid(coordinates: Coordinates, variables: range | IntArray) -> FloatArray:
     return result
 
 
-class TreeSums(ModelTerm):
+class TreeSums(Objective):
     """Log Z and moments by a junction tree that is planned once."""
 
     method = "junction tree"
@@ -178,7 +156,7 @@ class TreeSums(ModelTerm):
         return answer.log_z, self.coordinates.from_gradient(moments)
 
 
-def exact_model_term(coordinates: Coordinates, *, asked: bool) -> ModelTerm:
+def exact_model_term(coordinates: Coordinates, *, asked: bool) -> Objective:
     """The way to exact moments of models on a structure.
 
     Raises
@@ -202,13 +180,8 @@ class DataTerm:
     """The mean over the data of the log-weight of what is observed, and its derivative: the moments of the data.
 
     Missing values are summed over, with the others as they are: ``log sum_z exp(w(x, z))``. Given the observed ones
-    they fall into parts without edges between them; the states of each part are listed. Rows in which a part has many
-    are left out if they are to be ``sampled``, and are those of ``beyond``.
-
-    Raises
-    ------
-    ResourceError
-        If a part has too many states.
+    they fall into parts without edges between them; the states of each part are listed. Rows in which a part has too
+    many are a :class:`ResourceError`, or, if they are to be ``sampled``, left out: those of ``beyond``.
     """
 
     def __init__(self, coordinates: Coordinates, data: Dataset, *, sampled: bool = False) -> None:
@@ -236,13 +209,11 @@ class DataTerm:
             for k, mask in enumerate(masks):
                 chosen = rest[order[bounds[k] : bounds[k + 1]]]
                 try:
-                    pattern = _Pattern(coordinates, mask, data.states[chosen], data.weights[chosen], chosen, most)
+                    self.patterns.append(_Pattern(coordinates, mask, data, chosen, most))
                 except ResourceError:
                     if not sampled:
                         raise
                     self.beyond = np.concatenate([self.beyond, chosen])
-                else:
-                    self.patterns.append(pattern)
 
     @property
     def fixed(self) -> bool:
@@ -264,28 +235,18 @@ class DataTerm:
 class _Pattern:
     """Rows in which the same variables are missing."""
 
-    def __init__(
-        self,
-        coordinates: Coordinates,
-        mask: NDArray[np.bool_],
-        states: NDArray[Any],
-        weights: FloatArray,
-        rows: IntArray,
-        most: int,
-    ) -> None:
-        self.coordinates, self.weights, self.rows = coordinates, weights, rows
-        self.y = coordinates.encode(states)
+    def __init__(self, coordinates: Coordinates, mask: BoolArray, data: Dataset, rows: IntArray, most: int) -> None:
+        self.coordinates, self.weights, self.rows = coordinates, data.weights[rows], rows
+        self.y = coordinates.encode(data.states[rows])
         structure = coordinates.structure
         missing = np.flatnonzero(mask)
         inner = structure.edges[mask[structure.edges].all(axis=1)]
         number = np.full(structure.num_variables, -1)
         number[missing] = np.arange(len(missing))
         count, label = connected_components(len(missing), number[inner])
-        self.singles = np.zeros(0, dtype=np.int64)  # contrasts of binary variables that stand alone
         self.parts: list[tuple[IntArray, FloatArray]] = []
-        sizes = np.bincount(label, minlength=count)
-        alone = (sizes[label] == 1) & (structure.num_states[missing] == 2)
-        self.singles = coordinates.starts[missing[alone]]
+        alone = (np.bincount(label, minlength=count)[label] == 1) & (structure.num_states[missing] == 2)
+        self.singles = coordinates.starts[missing[alone]]  # contrasts of binary variables that stand alone
         for part in np.unique(label[~alone]):
             variables = missing[label == part]
             total = math.prod(structure.num_states[variables].tolist())
@@ -295,9 +256,7 @@ class _Pattern:
                     f"other, got {total:.4g} for {len(variables)} variables of one row; leave out rows with so little, "
                     "or learn a sparser graph, or with moments='sampled'"
                 )
-            places = np.concatenate(
-                [np.arange(coordinates.starts[i], coordinates.starts[i + 1]) for i in variables] or [np.zeros(0, int)]
-            ).astype(np.int64)
+            places = np.concatenate([np.arange(coordinates.starts[i], coordinates.starts[i + 1]) for i in variables])
             self.parts.append((places, _grid(coordinates, variables)))
 
     def log_masses(
@@ -343,8 +302,9 @@ class _Pattern:
 class ExactLikelihood(Objective):
     """Minus the mean log-likelihood of the data, with exact moments of the model."""
 
-    def __init__(self, model_term: ModelTerm, data_term: DataTerm) -> None:
-        self.coordinates, self.model_term, self.data_term = model_term.coordinates, model_term, data_term
+    def __init__(self, model_term: Objective, data_term: DataTerm) -> None:
+        self.coordinates, self.method = model_term.coordinates, model_term.method
+        self.model_term, self.data_term = model_term, data_term
 
     def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
         """The value and its derivative."""

@@ -14,7 +14,7 @@ from fastmix._clock import Clock, OutOfTimeError
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.objectives import ExactLikelihood, Objective
 
-__all__ = ["Ball", "Outcome", "Scaling", "minimise", "shrink_tables", "table_norms"]
+__all__ = ["Ball", "Scaling", "Search", "minimise", "shrink_tables", "table_norms"]
 
 
 Report = Callable[[dict[str, Any], FloatArray], None]  # an entry of the history, and the v that it is about
@@ -27,8 +27,7 @@ class Ball(Protocol):
 
     memory: FloatArray | None  # what the next projection begins with
 
-    def __call__(self, v: FloatArray) -> FloatArray:
-        """The closest v."""
+    def __call__(self, v: FloatArray) -> FloatArray: ...  # noqa: D102
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +37,6 @@ class Scaling:
     With ``c = b - C m`` the log-weight is ``b . y + (y - m)' C (y - m) / 2`` plus a constant: features of edges are
     then nearly uncorrelated with those of variables. b and C are scaled by the standard deviations of their features
     under the independent model with the same means.
-
-    Parameters
-    ----------
-    coordinates : Coordinates
-    means, variances : float arrays (D,)
-        Of the contrasts.
-    alike : {"entries", "edges", "all"}
-        Whether entries of tables have scales of their own, one for each edge (a group of the l1 term), or the same (a
-        projection is Euclidean in C).
     """
 
     coordinates: Coordinates
@@ -55,7 +45,11 @@ class Scaling:
 
     @classmethod
     def of(cls, coordinates: Coordinates, means: FloatArray, variances: FloatArray, alike: str) -> Scaling:
-        """The scaling for moments of the contrasts."""
+        """The scaling for means and variances (D,) of the contrasts.
+
+        ``alike`` says whether "entries" of tables have scales of their own, "edges" have one each (as groups of the l1
+        term), or "all" have the same (a projection is Euclidean in C).
+        """
         spread = np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
         pairs = spread[coordinates.rows] * spread[coordinates.cols]
         if alike == "edges" and len(pairs):
@@ -92,49 +86,41 @@ class Scaling:
         return np.asarray(np.bincount(rows, values * m[cols], d) + np.bincount(cols, values * m[rows], d))
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The best point found: v, the penalised value there, iterations, and what ended the search."""
-
-    v: FloatArray
-    value: float
-    moment_error: float | None  # of likelihoods
-    gradient_norm: float
-    num_iterations: int
-    stopped_by: str  # done, max_iter, time_limit, interrupt
-
-
-class _Best:
-    """The best point so far, kept for when time runs out; the penalised objective in z."""
+class Search:
+    """The best point found, the penalised value there, and what ended the search, which is for the objective in z."""
 
     def __init__(
         self, objective: Objective, scaling: Scaling, ridge: float, clock: Clock, report: Report | None
     ) -> None:
         self.objective, self.scaling, self.ridge, self.clock, self.report = objective, scaling, ridge, clock, report
-        self.v, self.value, self.norm, self.calls = np.zeros(objective.coordinates.size), math.inf, math.inf, 0
-        self.error: float | None = None
-        self.error_here: float | None = None
+        self.v, self.value, self.gradient_norm = np.zeros(objective.coordinates.size), math.inf, math.inf
+        self.moment_error: float | None = None  # of likelihoods
+        self.stopped_by = "max_iter"  # or done, time_limit, interrupt
+        self.num_iterations = self._calls = 0
+        self._error_here: float | None = None
 
     def smooth(self, z: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Value, derivative and v."""
-        if self.calls:
+        if self._calls:
             self.clock.check()
-        self.calls += 1
+        self._calls += 1
         v = self.scaling.to_v(z)
         value, gradient = self.objective.evaluate(v)
         if isinstance(self.objective, ExactLikelihood):
-            self.error_here = self.objective.moment_error(gradient)
+            self._error_here = self.objective.moment_error(gradient)
         return value + 0.5 * self.ridge * float(v @ v), self.scaling.pull(gradient + self.ridge * v), v
 
-    def note(self, v: FloatArray, value: float, norm: float) -> None:
-        if value <= self.value:
-            self.v, self.value, self.norm, self.error = v, value, norm, self.error_here
+    def note(self, v: FloatArray, value: float, norm: float, *, last: bool = False) -> None:
+        """Keep a point if it is the best, or the last."""
+        if value <= self.value or last:
+            self.v, self.value, self.gradient_norm, self.moment_error = v, value, norm, self._error_here
 
-    def tell(self, iteration: int, norm: float, step: float) -> None:
+    def tell(self, norm: float, step: float) -> None:
         """Report an iteration."""
+        self.num_iterations += 1
         if self.report is not None:
-            entry = {"iteration": iteration, "value": self.value, "gradient_norm": norm}
-            self.report({**entry, "moment_error": self.error, "step": step}, self.v)
+            entry = {"iteration": self.num_iterations, "value": self.value, "gradient_norm": norm}
+            self.report({**entry, "moment_error": self.moment_error, "step": step}, self.v)
 
 
 def minimise(
@@ -149,27 +135,29 @@ def minimise(
     max_iter: int,
     clock: Clock,
     report: Report | None = None,
-) -> Outcome:
+) -> Search:
     """The least value of ``objective + ridge/2 |v|^2 + l1 sum_e |C_e|`` within a set; from v on.
 
     The search ends when the derivative in the scaled coordinates (the length of a proximal step, with an l1 term or a
     set) has no entry above ``tol``. Ctrl-C and the end of the time return the best point so far.
     """
-    best = _Best(objective, scaling, ridge, clock, report)
-    run = _proximal if l1 or ball is not None else _lbfgs
+    best = Search(objective, scaling, ridge, clock, report)
     try:
-        iterations, stopped_by = run(best, v, l1, ball, tol, max_iter)
+        if l1 or ball is not None:
+            _proximal(best, v, l1, ball, tol, max_iter)
+        else:
+            _lbfgs(best, v, tol, max_iter)
     except OutOfTimeError:
-        iterations, stopped_by = best.calls, "time_limit"
+        best.stopped_by = "time_limit"
     except KeyboardInterrupt:
-        iterations, stopped_by = best.calls, "interrupt"
-    return Outcome(best.v, best.value, best.error, best.norm, iterations, stopped_by)
+        best.stopped_by = "interrupt"
+    return best
 
 
-def _lbfgs(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: float, max_iter: int) -> tuple[int, str]:  # noqa: ARG001
+def _lbfgs(best: Search, v: FloatArray, tol: float, max_iter: int) -> None:
     from scipy.optimize import minimize
 
-    iteration, last = 0, best.scaling.from_v(v)
+    last = best.scaling.from_v(v)
 
     def evaluate(z: FloatArray) -> tuple[float, FloatArray]:
         value, gradient, at = best.smooth(z)
@@ -177,21 +165,18 @@ def _lbfgs(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: float,
         return value, gradient
 
     def step(z: FloatArray) -> None:
-        nonlocal iteration, last
-        iteration += 1
-        best.tell(iteration, best.norm, float(np.linalg.norm(z - last)))
+        nonlocal last
+        best.tell(best.gradient_norm, float(np.linalg.norm(z - last)))
         last = z.copy()
 
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter + 20, "maxcor": 20, "ftol": 0.0, "gtol": tol}
-    answer = minimize(
-        evaluate, last, jac=True, method="L-BFGS-B", callback=step, options=options
-    )  # fmt: skip
+    answer = minimize(evaluate, last, jac=True, method="L-BFGS-B", callback=step, options=options)
     # A line search that finds no decrease any more has reached what rounding allows; status 1 is the end of max_iter.
-    small = best.norm <= tol or (answer.status != 1 and best.norm <= 1e3 * tol)
-    return iteration, "done" if small else "max_iter"
+    if best.gradient_norm <= tol or (answer.status != 1 and best.gradient_norm <= 1e3 * tol):
+        best.stopped_by = "done"
 
 
-def _proximal(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: float, max_iter: int) -> tuple[int, str]:
+def _proximal(best: Search, v: FloatArray, l1: float, ball: Ball | None, tol: float, max_iter: int) -> None:
     """Accelerated proximal gradient steps with backtracking, begun anew whenever the momentum points uphill."""
     scaling, coordinates = best.scaling, best.scaling.coordinates
 
@@ -207,7 +192,7 @@ def _proximal(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: flo
     value, gradient, at = best.smooth(z)
     best.note(at, value + cost(at), math.inf)
     ahead, ahead_value, ahead_gradient, t, lipschitz = z, value, gradient, 1.0, 1.0
-    for iteration in range(1, max_iter + 1):
+    for _ in range(max_iter):
         while True:
             new = backward(ahead - ahead_gradient / lipschitz, lipschitz)
             move = new - ahead
@@ -217,11 +202,11 @@ def _proximal(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: flo
                 break
             lipschitz *= 2.0
         norm = lipschitz * float(np.abs(move).max(initial=0.0))
-        best.note(new_at, new_value + cost(new_at), norm)
-        best.tell(iteration, norm, float(np.linalg.norm(new - z)))
+        best.note(new_at, new_value + cost(new_at), norm, last=norm <= tol)
+        best.tell(norm, float(np.linalg.norm(new - z)))
         if norm <= tol:
-            best.v, best.value, best.norm, best.error = new_at, new_value + cost(new_at), norm, best.error_here
-            return iteration, "done"
+            best.stopped_by = "done"
+            return
         if float(move @ (new - z)) < 0.0 or float((ahead - new) @ (new - z)) > 0.0:
             t = 1.0  # the gradient scheme of O'Donoghue and Candes
         later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
@@ -232,7 +217,6 @@ def _proximal(best: _Best, v: FloatArray, l1: float, ball: Ball | None, tol: flo
             ahead, ahead_value, ahead_gradient = new, new_value, new_gradient
         z, t = new, later
         lipschitz *= 0.9
-    return max_iter, "max_iter"
 
 
 def table_norms(coordinates: Coordinates, v: FloatArray) -> FloatArray:

@@ -19,15 +19,8 @@ FloatMatrix = NDArray[np.float32]
 class Quadratic:
     """Covariances of the features of weighted rows: what v multiplies, see :class:`Coordinates`.
 
-    Single precision is plenty for a Hessian, and half the time.
-
-    Parameters
-    ----------
-    coordinates : Coordinates
-    rows : sequence of int arrays (rows, n)
-        Configurations, those of all parts one after another.
-    weights : float array (rows,)
-        Of all parts together; they add up to 1.
+    Single precision is plenty for a Hessian, and half the time. Rows come in parts (rows, n), the weights of all
+    parts together; they add up to 1.
     """
 
     def __init__(self, coordinates: Coordinates, rows: Sequence[NDArray[Any]], weights: FloatArray) -> None:

@@ -19,6 +19,9 @@ from fastmix.theory import norms
 __all__ = ["LearnResult", "NormBall", "WidthBall", "as_plain", "ball_by_name"]
 
 _SHOWN = 10  # edges in a notebook
+# Of a result, in a notebook, and in its JSON.
+_NUMBERS = ("ridge", "l1", "moment_error", "bias_bound", "validation_log_likelihood")
+_FACTS = ("objective", "moments", "value", "num_rows", *_NUMBERS, "seed")
 _ADVICE = {
     Status.NOT_CONVERGED: "The optimum was not reached: allow more time_limit or max_iter, or a larger ridge or tol.",
     Status.NOT_MIXED: "The chains did not follow the model: take tempered moments, a larger ridge or a set to stay in.",
@@ -60,11 +63,6 @@ class WidthBall(NormBall):
 
     With ``bound < 1`` Gibbs sampling by random updates provably mixes fast there (:func:`fastmix.certify`, criterion
     ``width``).
-
-    Examples
-    --------
-    >>> WidthBall(0.9).certified
-    True
     """
 
     norm: Literal["width"] = field(default="width", init=False, repr=False)  # type: ignore[assignment]
@@ -87,14 +85,9 @@ def ball_by_name(text: str) -> NormBall:
     kind, _, number = text.partition(":")
     rule = f"within must be a norm and a bound such as spectral:2.5, with one of {', '.join(norms.NORMS)}, width"
     try:
-        bound = float(number)
+        return WidthBall(float(number)) if kind == "width" else NormBall(cast("Any", kind), float(number))
     except ValueError:
         raise ValueError(f"{rule}, got {text!r}") from None
-    if kind not in (*norms.NORMS, "width") or not 0.0 < bound < math.inf:
-        raise ValueError(f"{rule}, got {text!r}")
-    if kind == "width":
-        return WidthBall(bound)
-    return NormBall(cast("Any", kind), bound)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,10 +123,9 @@ class LearnResult:
     num_rows : int
     seed : int
     history : list of dict
-        An entry for every iteration with the seconds since the call, the ``moment_error``, the length of the ``step``
-        and the ``norms`` of the model (exact objectives: after 1, 4, 16, .. iterations); exact objectives have their
-        ``value`` and ``gradient_norm``, sampled ones what is left to gain (``gap``), how much of that is ``noise``,
-        ``num_sweeps`` and, in a set with a bound below 1, the ``bias_bound`` of that step.
+        An entry for every iteration: seconds since the call, ``moment_error``, length of the ``step`` and ``norms`` of
+        the model (exact objectives: after 1, 4, 16, .. iterations); exact objectives have their ``value`` and
+        ``gradient_norm``, sampled ones what is left to gain (``gap``), its ``noise``, ``num_sweeps``, ``bias_bound``.
     stats, provenance : mapping
     """
 
@@ -205,10 +197,8 @@ class LearnResult:
 
     def _repr_html_(self) -> str:
         facts: list[tuple[str, Any]] = [("status", self.status), ("objective", self.objective)]
-        facts += [("ridge", f"{self.ridge:g}"), ("l1", f"{self.l1:g}"), ("norm", f"{self.norms['spectral']:.4g}")]
-        for name in ("moment_error", "bias_bound", "validation_log_likelihood"):
-            if (value := getattr(self, name)) is not None:
-                facts.append((name.replace("_", " "), f"{value:.4g}"))
+        known = {"norm": self.norms["spectral"], **{name: getattr(self, name) for name in _NUMBERS}}
+        facts += [(name.replace("_", " "), f"{value:.4g}") for name, value in known.items() if value is not None]
         columns = self.columns()
         largest = np.argsort(-columns["size"], kind="stable")[:_SHOWN]
         rows = [(columns["first"][e], columns["second"][e], f"{columns['size'][e]:.4g}") for e in largest]
@@ -218,24 +208,10 @@ class LearnResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the model as plain data, the shape of the command line's JSON."""
+        facts = {name: getattr(self, name) for name in _FACTS}
+        sizes = {"num_variables": self.model.num_variables, "num_edges": self.model.num_edges}
         within = None if self.within is None else {"norm": self.within.norm, "bound": self.within.bound}
-        facts = {
-            "objective": self.objective,
-            "moments": self.moments,
-            "value": self.value,
-            "num_rows": self.num_rows,
-            "num_variables": self.model.num_variables,
-            "num_edges": self.model.num_edges,
-            "ridge": self.ridge,
-            "l1": self.l1,
-            "within": within,
-            "norms": dict(self.norms),
-            "moment_error": self.moment_error,
-            "bias_bound": self.bias_bound,
-            "validation_log_likelihood": self.validation_log_likelihood,
-            "seed": self.seed,
-        }
-        return as_plain(self, facts)
+        return as_plain(self, {**facts, **sizes, "within": within, "norms": dict(self.norms)})
 
 
 def as_plain(result: Any, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,7 @@ Arrays = dict[str, NDArray[Any]]
 class Ledger:
     """What a call has learnt so far: finished fits by their number, and the state of the one under way.
 
-    The fits of a call follow each other in an order that depends on nothing but its arguments, so a number is enough to
-    know one. Without a path nothing is kept.
+    The order of fits depends on nothing but the arguments of the call. Without a path nothing is kept.
     """
 
     def __init__(self, path: str | None, seconds: float) -> None:

@@ -45,8 +45,12 @@ _CORRELATED = 0.2  # of energies, below which chains have reached changed parame
 _NOT_MIXED = 0.3  # correlation after the longest lag from which on chains do not follow
 _LEAST_SHARE = 0.05  # of a step, below which it is not made shorter
 _LARGEST_GAIN = 1.0  # that a step may promise, in nats; it is made shorter beyond
-# What a run carries from round to round, but arrays.
-_CARRIED = ("burn_in", "num_sweeps", "mixed", "bias", "correlations", "_largest", "positions", "lost", "slow")
+# What a run carries from round to round: plain data, and arrays.
+_CARRIED = (
+    "burn_in", "num_sweeps", "mixed", "bias", "correlations", "_largest", "positions", "lost", "slow", "promised",
+    "share", "most", "length",
+)  # fmt: skip
+_ARRAYS = ("z", "kept", "direction", "_top", "_axis")
 _PATIENCE = 3  # rounds in which chains do not follow, after which replica exchange takes over
 _RUNGS, _PILOT, _STALE = 16, 64, 0.8  # of its first ladder, its rounds, and the rejection that asks for other rungs
 _LADDERS = 256  # at least
@@ -101,56 +105,51 @@ def sampled_likelihood(
     three rounds running, or at once if they are to be ``tempered``. After every round ``keep`` gets all that is needed
     to go on from there, which ``saved`` gives back.
     """
-    run = _Run(template, make, num_chains, data, data_term, scaling, ridge, l1, ball, certified, rng, clock)
-    z = scaling.from_v(v if ball is None else ball(v))
-    result = Sampled(scaling.to_v(z))
-    kept: tuple[FloatArray, FloatArray, float] | None = None  # the last point, the step from it, and its gain
-    share, most = 1.0, 1.0
-    large = scaling.coordinates.num_contrasts > _LARGE and num_chains <= _MANY
-    num_sweeps = 4 * _FIRST_SWEEPS if large else _FIRST_SWEEPS
+    run = _Run(template, make, num_chains, data, data_term, v, scaling, ridge, l1, ball, certified, rng, clock)
+    result = Sampled(scaling.to_v(run.z))
     with Rounds(result, keep, report) as rounds:
         if saved is not None:
-            z, kept, share, most, num_sweeps = run.restore(saved, result)
+            run.restore(saved, result)
         else:
             start_chains(run.chains, data, template.num_states, rng)
         while result.num_rounds < max_iter and result.stopped_by != "done":
             if not run.positions and not certified and (tempered or run.lost >= _PATIENCE):
-                run.temper(z)
-                kept, result.gap = None, math.inf  # what chains that do not follow have promised is no measure
-            gradients, difference = run.measure(z, num_sweeps)
-            gradient = 0.5 * (gradients[0] + gradients[1])
-            direction, gap = run.solve(z, gradient)
+                run.temper()
+                run.kept, result.gap = None, math.inf  # what chains that do not follow have promised is no measure
+            gradients, difference = run.measure()
+            direction, gap = run.solve(0.5 * (gradients[0] + gradients[1]))
             noise = run.noise(0.5 * (gradients[0] - gradients[1]))
             result.num_rounds += 1
-            worse = kept is not None and gap > max(1.5 * kept[2], 4.0 * noise)
-            stuck = kept is not None and gap > 0.7 * kept[2]
+            worse = run.kept is not None and gap > max(1.5 * run.promised, 4.0 * noise)
+            stuck = run.kept is not None and gap > 0.7 * run.promised
             error = run.moment_error(difference)
-            if worse and kept is not None and share > _LEAST_SHARE:
-                most = 0.6 * share  # for a while
-                share *= 0.4
-                z = run.towards(kept[0], kept[1], share)
-            elif worse and kept is not None:  # no step helps: the last good point is measured once more
-                z, kept = kept[0], None
+            if worse and run.kept is not None and run.share > _LEAST_SHARE:
+                run.most = 0.6 * run.share  # for a while
+                run.share *= 0.4
+                run.z = run.towards(run.kept, run.direction)
+            elif worse and run.kept is not None:  # no step helps: the last good point is measured once more
+                run.z, run.kept = run.kept, None
             else:
                 if gap <= result.gap:
-                    result.v, result.gap, result.noise, result.moment_error = scaling.to_v(z), gap, noise, error
-                kept = z, direction, gap
+                    result.v, result.gap, result.noise, result.moment_error = scaling.to_v(run.z), gap, noise, error
+                run.kept, run.direction, run.promised = run.z, direction, gap
                 if stuck and gap >= 3.0 * noise:  # steps a little too long
-                    most = max(0.2, 0.7 * min(share, most))
-                share, most = min(2.0 * share, most, math.sqrt(_LARGEST_GAIN / max(gap, 1e-300))), min(1.0, 1.1 * most)
-                z = run.towards(z, direction, share)
+                    run.most = max(0.2, 0.7 * min(run.share, run.most))
+                run.share = min(2.0 * run.share, run.most, math.sqrt(_LARGEST_GAIN / max(gap, 1e-300)))
+                run.most = min(1.0, 1.1 * run.most)
+                run.z = run.towards(run.z, direction)
             result.bias_bound, result.correlations, result.num_sweeps = run.bias, run.correlations, run.num_sweeps
             result.num_chains, result.num_rungs = run.chains.num_chains, max(1, len(run.positions))
-            entry: dict[str, Any] = {"iteration": result.num_rounds, "gap": gap, "noise": noise, "step": share}
-            entry |= {"moment_error": error, "num_sweeps": num_sweeps, "bias_bound": run.bias}
+            entry: dict[str, Any] = {"iteration": result.num_rounds, "gap": gap, "noise": noise, "step": run.share}
+            entry |= {"moment_error": error, "num_sweeps": run.length, "bias_bound": run.bias}
             lost = not run.mixed and not run.positions  # ladders are still to come
-            if gap <= tol and not lost and not run.is_unclear(num_sweeps):
+            if gap <= tol and not lost and not run.is_unclear():
                 result.stopped_by, result.gap, result.noise, result.moment_error = "done", gap, noise, error
-            elif gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise) or run.is_unclear(num_sweeps):
-                num_sweeps = min(2 * num_sweeps, _MOST_SWEEPS)
-            rounds.end(entry, result.v, partial(run.pack, z, kept, share, most, num_sweeps, result))
-        if result.stopped_by == "done" or (ball is None and kept is not None and kept[2] <= result.gap):
-            result.v = scaling.to_v(z)
+            elif gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise) or run.is_unclear():
+                run.length = min(2 * run.length, _MOST_SWEEPS)
+            rounds.end(entry, result.v, partial(run.pack, result))
+        if result.stopped_by == "done" or (ball is None and run.kept is not None and run.promised <= result.gap):
+            result.v = scaling.to_v(run.z)
     if ball is not None:
         result.v = ball(result.v)  # steps stay inside but for rounding
     result.mixed, result.correlation = run.mixed, run.slow
@@ -162,8 +161,8 @@ class _Run:
 
     def __init__(
         self, template: MarkovRandomField, make: Callable[[int, int], Chains], num_chains: int, data: Dataset,
-        data_term: DataTerm, scaling: Scaling, ridge: float, l1: float, ball: Ball | None, certified: bool,
-        rng: np.random.Generator, clock: Clock,
+        data_term: DataTerm, v: FloatArray, scaling: Scaling, ridge: float, l1: float, ball: Ball | None,
+        certified: bool, rng: np.random.Generator, clock: Clock,
     ) -> None:  # fmt: skip
         self.template, self.make, self.data, self.data_term = template, make, data, data_term
         self.chains, rows = make(num_chains, 1), data_term.beyond
@@ -174,6 +173,12 @@ class _Run:
         self.lost = 0  # rounds in a row in which the chains did not follow
         self.scaling, self.coordinates = scaling, scaling.coordinates
         self.ridge, self.l1, self.ball, self.certified, self.clock = ridge, l1, ball, certified, clock
+        self.z = scaling.from_v(v if ball is None else ball(v))
+        self.kept: FloatArray | None = None  # the last good point, with the step from it, and what that promised
+        self.direction, self.promised = np.zeros(len(v)), math.inf
+        self.share = self.most = 1.0  # of steps that are made
+        large = self.coordinates.num_contrasts > _LARGE and num_chains <= _MANY
+        self.length = 4 * _FIRST_SWEEPS if large else _FIRST_SWEEPS  # of a round, in sweeps
         self.burn_in, self.num_sweeps, self.mixed = 4, 0, True
         self.bias: float | None = None
         self.correlations: dict[int, float] = {}
@@ -189,36 +194,29 @@ class _Run:
 
     # -- going on later -----------------------------------------------------------------------------------------------
 
-    def pack(
-        self, z: FloatArray, kept: tuple[FloatArray, FloatArray, float] | None, share: float, most: float,
-        num_sweeps: int, result: Sampled,
-    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:  # fmt: skip
+    def pack(self, result: Sampled) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """All that :meth:`restore` needs, arrays and plain data."""
         facts = {name: value for name, value in vars(result).items() if name != "v"}
         own = {name: getattr(self, name) for name in _CARRIED}
-        arrays = {"z": z, "v": result.v, "top": self._top, "axis": self._axis, "states": self.chains.get_states()}
-        arrays["streams"] = self.chains.get_random_state()
+        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        arrays |= {"v": result.v, "states": self.chains.get_states(), "streams": self.chains.get_random_state()}
         if self.clamped is not None:
             arrays["clamped"], own["generator"] = self.clamped.get_states(), self.clamped.rng.bit_generator.state
-        if kept is not None:
-            arrays |= {"kept": kept[0], "direction": kept[1]}
         if self.ball is not None and self.ball.memory is not None:
             arrays["ball"] = self.ball.memory
-        rest = {"gap": None if kept is None else kept[2], "share": share, "most": most, "num_sweeps": num_sweeps}
-        return arrays, {"result": facts, "run": own, "rest": rest}
+        return arrays, {"result": facts, "run": own}
 
-    def restore(
-        self, saved: tuple[dict[str, NDArray[Any]], dict[str, Any]], result: Sampled
-    ) -> tuple[FloatArray, tuple[FloatArray, FloatArray, float] | None, float, float, int]:
-        """Go on from what :meth:`pack` gave: the result so far is filled in, the rest comes back."""
+    def restore(self, saved: tuple[dict[str, NDArray[Any]], dict[str, Any]], result: Sampled) -> None:
+        """Go on from what :meth:`pack` gave; the result so far is filled in."""
         arrays, facts = saved
-        for name, value in facts["result"].items():
+        for name, value in [*facts["result"].items(), ("v", arrays["v"])]:
             setattr(result, name, value)
         for name in _CARRIED:
             setattr(self, name, facts["run"][name])
+        for name in _ARRAYS:
+            setattr(self, name, arrays.get(name))
         if self.positions:
             self.chains = self.make(result.num_chains, len(self.positions))
-        result.v, self._top, self._axis = arrays["v"], arrays["top"], arrays["axis"]
         self.chains.set_states(arrays["states"])
         self.chains.set_random_state(arrays["streams"])
         if self.clamped is not None:
@@ -226,19 +224,16 @@ class _Run:
             self.clamped.rng.bit_generator.state = facts["run"]["generator"]
         if self.ball is not None:
             self.ball.memory = arrays.get("ball")
-        rest = facts["rest"]
-        kept = (arrays["kept"], arrays["direction"], rest["gap"]) if "kept" in arrays else None
-        return arrays["z"], kept, rest["share"], rest["most"], rest["num_sweeps"]
 
     # -- replica exchange ---------------------------------------------------------------------------------------------
 
-    def temper(self, z: FloatArray) -> None:
+    def temper(self) -> None:
         """Go on with ladders from the independent model of the data to the present one, from where the chains are."""
         count = max(_LADDERS, self.chains.num_chains // _RUNGS)
         states = np.tile(np.resize(self.chains.get_states(), (count, self.template.num_variables)), (_RUNGS, 1))
         self.chains, self.positions = self.make(count, _RUNGS), np.linspace(0.0, 1.0, _RUNGS).tolist()
         self.chains.set_states(states)
-        self._load(self.coordinates.to_parameters(self.scaling.to_v(z)))
+        self._load(self.coordinates.to_parameters(self.scaling.to_v(self.z)))
         for _ in range(2):
             self._sweep(_PILOT)
             self._respace()
@@ -257,9 +252,9 @@ class _Run:
 
     # -- the gradient -------------------------------------------------------------------------------------------------
 
-    def measure(self, z: FloatArray, num_sweeps: int) -> tuple[list[FloatArray], FloatArray]:
+    def measure(self) -> tuple[list[FloatArray], FloatArray]:
         """Gradients at z from either half of the sweeps, and moments of the model less those of the data."""
-        v = self.scaling.to_v(z)
+        v, num_sweeps = self.scaling.to_v(self.z), self.length
         theta = self.coordinates.to_parameters(v)
         self._load(theta)
         if self.certified:
@@ -316,9 +311,9 @@ class _Run:
         self._of_the_last = np.zeros(len(s) * count)
         self._of_the_last[-count:] = len(s)
 
-    def is_unclear(self, num_sweeps: int) -> bool:
+    def is_unclear(self) -> bool:
         """Whether a round was too short to tell if chains go from mode to mode."""
-        return not self.certified and self.slow > _NOT_MIXED and num_sweeps < _LAGS[-1]
+        return not self.certified and self.slow > _NOT_MIXED and self.length < _LAGS[-1]
 
     def _sweep(self, count: int) -> None:
         if self.positions:
@@ -401,17 +396,17 @@ class _Run:
         v = self.scaling.to_v(direction)
         return self.scaling.pull(self._hessian.apply(v) + self.ridge * v) + self._shrink * direction
 
-    def solve(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
+    def solve(self, gradient: FloatArray) -> tuple[FloatArray, float]:
         """The step to the least value of the quadratic model, and what it gains there."""
         self._model_here()
         if self.ball is None and not self.l1:
             step = -self._conjugate(gradient)
             return step, -0.5 * float(gradient @ step)
-        return self._proximal(z, gradient)
+        return self._proximal(self.z, gradient)
 
-    def towards(self, z: FloatArray, direction: FloatArray, share: float) -> FloatArray:
+    def towards(self, z: FloatArray, direction: FloatArray) -> FloatArray:
         """A part of a step; tables that a whole one makes 0 are 0 at once."""
-        new = z + share * direction
+        new = z + self.share * direction
         if self.l1:
             d = self.coordinates.num_contrasts
             new[d:][np.abs(z[d:] + direction[d:]) <= 1e-12] = 0.0
@@ -425,20 +420,11 @@ class _Run:
 
     def _conjugate(self, gradient: FloatArray, num_steps: int = _SOLVER_STEPS) -> FloatArray:
         """The inverse of the Hessian times a gradient, by conjugate gradients."""
-        x, residual = np.zeros(len(gradient)), gradient.copy()
-        towards, size = residual.copy(), float(residual @ residual)
-        enough = 1e-3 * size
-        for _ in range(num_steps):
-            if size <= enough or size == 0.0:
-                break
-            image = self._apply(towards)
-            length = size / float(towards @ image)
-            x += length * towards
-            residual -= length * image
-            before, size = size, float(residual @ residual)
-            towards = residual + size / before * towards
-            self.clock.check()
-        return x
+        from scipy.sparse.linalg import LinearOperator, cg
+
+        hessian = LinearOperator((len(gradient),) * 2, matvec=self._apply, dtype=np.float64)
+        options = {"rtol": math.sqrt(1e-3), "maxiter": num_steps, "callback": lambda _: self.clock.check()}
+        return np.asarray(cg(hessian, gradient, **options)[0])
 
     def _proximal(self, z: FloatArray, gradient: FloatArray) -> tuple[FloatArray, float]:
         """The same with an l1 term or a set, by accelerated proximal steps on the quadratic model."""
@@ -479,8 +465,7 @@ def start_chains(chains: Chains, data: Dataset, num_states: IntArray, rng: np.ra
     """Chains at rows of the data; what is missing there is drawn evenly."""
     chosen = rng.choice(len(data.states), size=chains.num_chains, p=data.weights)
     states = data.states[chosen].astype(np.int64)
-    fill = np.floor(rng.random(states.shape) * num_states).astype(np.int64)
-    chains.set_states(np.where(states == MISSING, np.minimum(fill, num_states - 1), states))
+    chains.set_states(np.where(states == MISSING, rng.integers(num_states, size=states.shape), states))
 
 
 def autocorrelations(

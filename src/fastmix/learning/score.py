@@ -192,60 +192,44 @@ def score(
     check_count("num_chains", num_chains, least=2 * NUM_GROUPS)
     if target is not None and (isinstance(target, str) or not np.iterable(target)):
         raise ValueError(f"target must be a list of variables, got {describe(target)}")
+    options = {
+        "method": method, "tol": tol, "num_chains": num_chains, "backend": backend, "time_limit": time_limit,
+        "target": None if target is None else list(target),
+    }  # fmt: skip
+    seed = choose_seed(seed)
     with listening(progress, "score") as listener:
         clock = Clock(time_limit, listener=listener, what="score")
         table = read_data(data, weights=weights, model=model)
-        result = _score(model, table, target, method, tol, num_chains, choose_seed(seed), clock, backend)
-    if result.status is Status.INTERRUPTED:
-        raise Interrupted("the annealing was interrupted; the result so far is in this exception", result)
-    return result
-
-
-def _score(
-    model: MarkovRandomField, table: Dataset, target: Sequence[int | str] | None, method: str, tol: float,
-    num_chains: int, seed: int, clock: Clock, backend: str,
-) -> ScoreResult:  # fmt: skip
-    """The score of data that are read."""
-    merged, where = table.merged()
-    masses, conditional = log_masses(model, merged), None
-    if target is not None:
-        others = merged.states.copy()
-        others[:, [model.variable_index(i) for i in target]] = MISSING
-        # Where a row has probability 0, so have its targets, also if the others alone are impossible.
-        given = np.where(masses == -math.inf, 0.0, log_masses(model, replace(merged, states=others)))
-        conditional = _mean(merged, masses - given)
-    pseudo = None
-    if not table.has_missing and not model.num_factors:
-        with contextlib.suppress(OutOfTimeError):
-            pseudo = _mean(merged, pseudo_log_likelihoods(model, merged, clock.part(_PSEUDO_SHARE)))
-    answer = log_normaliser(
-        model, merged, method=method, tol=tol, num_chains=num_chains, seed=seed, clock=clock, backend=backend
-    )
-    options = {
-        "method": method, "tol": tol, "num_chains": num_chains, "backend": backend, "time_limit": clock.asked,
-        "target": None if target is None else list(target),
-    }  # fmt: skip
+        merged, where = table.merged()
+        masses, conditional = log_masses(model, merged), None
+        if target is not None:
+            others = merged.states.copy()
+            others[:, [model.variable_index(i) for i in target]] = MISSING
+            # Where a row has probability 0, so have its targets, also if the others alone are impossible.
+            given = np.where(masses == -math.inf, 0.0, log_masses(model, replace(merged, states=others)))
+            conditional = _mean(merged, masses - given)
+        pseudo = None
+        if not table.has_missing and not model.num_factors:
+            with contextlib.suppress(OutOfTimeError):
+                pseudo = _mean(merged, pseudo_log_likelihoods(model, merged, clock.part(_PSEUDO_SHARE)))
+        answer = log_normaliser(
+            model, merged, method=method, tol=tol, num_chains=num_chains, seed=seed, clock=clock, backend=backend
+        )
     rows = (masses - answer.log_z)[where]
     mean = _mean(table, rows)
     effective = 1.0 / float((table.weights**2).sum())
     spread = _mean(table, (rows - mean) ** 2) if math.isfinite(mean) else math.inf
-    return ScoreResult(
-        model=model,
-        log_likelihood=mean,
-        std_error=answer.std_error,
-        std_error_data=math.sqrt(spread / max(1.0, effective - 1.0)),
-        per_row=rows,
-        log_z=answer.log_z,
-        log_z_std_error=answer.std_error,
-        log_z_method=answer.method,
-        log_z_bracket=answer.bracket,
-        pseudo_log_likelihood=pseudo,
-        conditional_log_likelihood=conditional,
-        num_rows=table.num_rows,
-        status=answer.status,
-        stats={"stopped_by": "done", "backend": answer.place, **answer.stats, **clock.stats()},
+    result = ScoreResult(
+        model=model, log_likelihood=mean, std_error=answer.std_error,
+        std_error_data=math.sqrt(spread / max(1.0, effective - 1.0)), per_row=rows, log_z=answer.log_z,
+        log_z_std_error=answer.std_error, log_z_method=answer.method, log_z_bracket=answer.bracket,
+        pseudo_log_likelihood=pseudo, conditional_log_likelihood=conditional, num_rows=table.num_rows,
+        status=answer.status, stats={"stopped_by": "done", "backend": answer.place, **answer.stats, **clock.stats()},
         provenance=provenance(model, seed=seed, device=device_of(answer.place), **options),
-    )
+    )  # fmt: skip
+    if result.status is Status.INTERRUPTED:
+        raise Interrupted("the annealing was interrupted; the result so far is in this exception", result)
+    return result
 
 
 def _mean(data: Dataset, values: FloatArray) -> float:
