@@ -178,7 +178,6 @@ def _choose_log_z(model: MarkovRandomField, too_much: str) -> Choice:
 
 def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choice:
     """For models that Gibbs sampling is not certified for."""
-    from fastmix.methods.diagnostics import log_odds_swings
     from fastmix.methods.sampler import Gibbs, SwendsenWang
     from fastmix.methods.swendsen_wang import is_swendsen_wang
     from fastmix.methods.tempering.api import Tempered
@@ -187,10 +186,7 @@ def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choi
     times = _ladder_seconds(model) / (_TEMPERED_SHARE * seconds)
     fits = bool(model.num_states.max(initial=1) <= _MOST_TEMPERED_STATES)
     attractive = is_swendsen_wang(model)
-    if model.num_factors:
-        total = float(log_odds_swings(model).mean()) / 4.0
-    else:
-        total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
+    total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
     gibbs = Gibbs(num_sweeps=_NUM_SWEEPS)
     if total <= _WEAK and not attractive:
         return Choice(gibbs, f"{slow}, but dependencies are weak, {total:.2g} per variable on average")

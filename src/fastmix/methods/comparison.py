@@ -26,7 +26,6 @@ __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
 
 # Who is believed when exact inference is not feasible, the first that ran and is satisfied with itself.
 _REFERENCES = ("tempered", "gibbs", "swendsen-wang", "projected", "loopy-bp", "mean-field")
-_REFUSED = "refused"
 _NOT_COMPARED = ("auto", "perfect")  # unless they are named: it is one of the others; it takes no limit
 
 
@@ -36,13 +35,13 @@ class Row:
 
     method: str
     status: str  # as in the result of the method, or ``refused`` for one that does not fit the model
-    mean_error: float | None  # mean and largest total variation distance of a variable's marginal from the reference
-    max_error: float | None
-    std_error: float | None  # largest standard error that the method states for the model asked about
-    projected_std_error: float | None  # the same for the projected model, of the method ``projected``
-    log_z: float | None
-    seconds: float  # wall clock, compilation included where it was the first use of the method
-    note: str  # the guarantee, or the reason of a refusal
+    mean_error: float | None = None  # mean and largest total variation distance of a marginal from the reference
+    max_error: float | None = None
+    std_error: float | None = None  # largest standard error that the method states for the model asked about
+    projected_std_error: float | None = None  # the same for the projected model, of the method ``projected``
+    log_z: float | None = None
+    seconds: float = 0.0  # wall clock, compilation included where it was the first use of the method
+    note: str = ""  # the guarantee, or the reason of a refusal
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,8 +107,7 @@ class Comparison:
         target.mkdir(parents=True, exist_ok=True)
         table = target / "comparison.csv"
         with atomic_write(str(table)) as file:
-            names = [f.name for f in fields(Row)]
-            writer = csv.DictWriter(file, names)
+            writer = csv.DictWriter(file, list(self.columns()))
             writer.writeheader()
             writer.writerows(asdict(row) for row in self.rows)
         require("matplotlib", extra="plot", purpose="pictures")
@@ -220,12 +218,16 @@ def compare(
     wanted = [name for name in method_names() if name not in _NOT_COMPARED] if methods is None else list(methods)
     if not wanted:
         raise ValueError(f"methods must name at least one of {', '.join(method_names())}, got none")
-    given = {"memory_limit": memory_limit}
+    trusted = None if reference is None else as_float_array("reference", reference)
+    if trusted is not None and trusted.shape != model.log_unary.shape:
+        raise ValueError(
+            f"reference must have {len(model.log_unary)} numbers, one per state, got shape {trusted.shape}"
+        )
     chosen: dict[str, Method] = {}
     for item in ["exact", *wanted]:
         found = type(item) if isinstance(item, Method) else find_method(item, "methods")
-        own = {} if isinstance(item, Method) else {k: v for k, v in given.items() if k in options_of(found)}
-        chosen[found.name] = make_method(item, own)
+        limited = not isinstance(item, Method) and "memory_limit" in options_of(found)
+        chosen[found.name] = make_method(item, {"memory_limit": memory_limit} if limited else {})
     names = list(dict.fromkeys(item.name if isinstance(item, Method) else item for item in wanted))
     seed, time_limit = choose_seed(seed), check_seconds(time_limit)
     check_threads(num_threads)
@@ -233,88 +235,64 @@ def compare(
     results: dict[str, InferenceResult] = {}
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
-    interrupted = False
+    stopped_by = "done"
     with listening(progress, "compare") as listener:
         whole = Clock()
         for number, (name, method) in enumerate(chosen.items()):
             clock = Clock(listener=listener, what=name)
             clock.report(number, len(chosen), "methods")
-            shared: dict[str, Any] = {"evidence": evidence, "progress": None}
-            shared |= {"time_limit": None if name == "exact" else time_limit}
-            shared |= {"seed": seed if method.seeded else None, "num_threads": num_threads if method.threaded else None}
-            shared |= {"backend": backend if method.on_gpu else None}
             try:
-                results[name] = infer(model, method=method, **shared)
-            except Interrupted as stop:
-                if stop.result is None and not results:
+                results[name] = infer(
+                    model, method=method, evidence=evidence, progress=None,
+                    time_limit=None if name == "exact" else time_limit, backend=backend if method.on_gpu else None,
+                    seed=seed if method.seeded else None, num_threads=num_threads if method.threaded else None,
+                )  # fmt: skip
+            except KeyboardInterrupt as stop:
+                stopped_by = "interrupt"
+                if (partial := getattr(stop, "result", None)) is not None:
+                    results[name] = partial
+                elif not results:
                     raise
-                interrupted = True
-                if stop.result is not None:
-                    results[name] = stop.result
-                else:
-                    refused[name] = str(stop)
-            except KeyboardInterrupt:
-                if not results:
-                    raise
-                interrupted = True
-                break
             except FastmixError as error:
                 if name == "exact" and not isinstance(error, ResourceError):
                     raise  # the model or the evidence is at fault: no other method can do better
                 refused[name] = str(error)
             seconds[name] = clock.seconds()
-            if interrupted:
+            if stopped_by == "interrupt":
                 break
-    trusted, trusted_name = _reference(model, results, reference, reference_name)
-    ran = [name for name in names if name in seconds]
-    rows = tuple(_row(model, name, results.get(name), refused.get(name), trusted, seconds[name]) for name in ran)
+    believed = None if trusted is None else reference_name
+    satisfied = (name for name in _REFERENCES if name in results and results[name].status == "ok")
+    if "exact" in results or trusted is None:
+        believed = "exact" if "exact" in results else next(satisfied, None)
+        trusted = None if believed is None else results[believed].node_marginals
+    rows = [
+        Row(name, "refused", seconds=seconds[name], note=refused[name])
+        if name in refused
+        else _row(model, name, results[name], trusted, seconds[name])
+        for name in names
+        if name in refused or name in results
+    ]
     options: dict[str, Any] = {
         "methods": names, "evidence": plain_evidence(evidence), "time_limit": time_limit, "memory_limit": memory_limit,
         "reference": None if reference is None else reference_name, "backend": backend,
     }  # fmt: skip
-    status = Status.INTERRUPTED if interrupted else Status.OK
-    stats = {"stopped_by": "interrupt" if interrupted else "done", **whole.stats()}
-    result = Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options), status, stats)
-    if interrupted:
+    status = Status.INTERRUPTED if stopped_by == "interrupt" else Status.OK
+    stats = {"stopped_by": stopped_by, **whole.stats()}
+    result = Comparison(model, believed, tuple(rows), results, provenance(model, seed=seed, **options), status, stats)
+    if status == Status.INTERRUPTED:
         raise Interrupted("the comparison was interrupted; the rows so far are in this exception", result)
     return result
 
 
-def _reference(
-    model: MarkovRandomField, results: dict[str, InferenceResult], given: ArrayLike | None, name: str
-) -> tuple[FloatArray | None, str | None]:
-    if given is not None:
-        marginals = as_float_array("reference", given)
-        if marginals.shape != model.log_unary.shape:
-            raise ValueError(
-                f"reference must have {len(model.log_unary)} numbers, one per state, got shape {marginals.shape}"
-            )
-        if "exact" not in results:
-            return marginals, name
-    if "exact" in results:
-        return results["exact"].node_marginals, "exact"
-    for method in _REFERENCES:
-        if method in results and results[method].status == "ok":
-            return results[method].node_marginals, method
-    return None, None
-
-
 def _row(
-    model: MarkovRandomField,
-    name: str,
-    result: InferenceResult | None,
-    reason: str | None,
-    trusted: FloatArray | None,
-    seconds: float,
+    model: MarkovRandomField, name: str, result: InferenceResult, trusted: FloatArray | None, seconds: float
 ) -> Row:
-    if result is None:
-        return Row(name, _REFUSED, None, None, None, None, None, seconds, reason or "")
     error = None if trusted is None else marginal_errors(model, result.node_marginals, trusted)
     return Row(
         method=name,
         status=str(result.status),
         mean_error=None if error is None else float(error.mean()) if len(error) else 0.0,
-        max_error=None if error is None else float(error.max(initial=0.0)),
+        max_error=_largest(error),
         std_error=_largest(getattr(result, "std_error", None)),
         projected_std_error=_largest(getattr(result, "projected_std_error", None)),
         log_z=result.log_z,

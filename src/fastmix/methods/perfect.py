@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Event
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,6 @@ from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import directed_arrays, log_odds
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.methods.base import Context, Method, option, run_method
-from fastmix.methods.starts import starts_matter
 from fastmix.methods.swendsen_wang import is_swendsen_wang
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import DrawResult, Status, jsonable
@@ -36,11 +34,8 @@ _EPOCHS = 48  # streams of a sample: one for every doubling of the past
 _MAX_STATES = 64  # bits of a set
 _UPDATES_AT_ONCE = 1_000_000  # tens of milliseconds: the clock is read between
 
-# Why it works for models that are still in use: asked before a run, and told after it.
-_REASONS: WeakKeyDictionary[MarkovRandomField, str] = WeakKeyDictionary()
 
-
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PerfectSamples(DrawResult):
     """Independent exact configurations, and what they cost.
 
@@ -52,8 +47,8 @@ class PerfectSamples(DrawResult):
         Why coupling from the past works on this model.
     """
 
-    num_sweeps: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    reason: str = ""
+    num_sweeps: IntArray
+    reason: str
 
     def to_dict(self) -> dict[str, Any]:
         """The run as plain data, without the draws."""
@@ -72,7 +67,6 @@ class Perfect(Method):
 
     name: ClassVar[str] = "perfect"
     guarantee: ClassVar[str] = "independent exact draws; the standard errors are those of frequencies"
-    takes_factors: ClassVar[bool] = True
 
     num_draws: int = option(100, help="Exact draws; 100 by default.")
     max_sweeps: int = option(1 << 20, help="How far into the past to go.")
@@ -86,8 +80,7 @@ class Perfect(Method):
 
     def check(self, model: MarkovRandomField) -> None:
         """There must be a reason why the past is forgotten."""
-        if model not in _REASONS:
-            _REASONS[model] = _reason(model)
+        _reason(model)
 
     def run(self, model: MarkovRandomField, context: Context) -> PerfectSamples:
         """The draws; a time limit that ends before all of them are there is an error."""
@@ -139,7 +132,7 @@ class Perfect(Method):
             states=states,
             std_error=error,
             num_sweeps=sweeps,
-            reason=_REASONS.get(model) or _reason(model),
+            reason=_reason(model),
         )
 
 
@@ -217,10 +210,6 @@ def _reason(model: MarkovRandomField) -> str:
     if binary and not model.has_forbidden and is_swendsen_wang(model):
         return "attractive binary model: the two extreme configurations bound all others"
     check_conditionals(model)
-    if starts_matter(model):
-        raise UnfitMethodError(
-            "perfect samples need factors over three or more variables that forbid nothing; use exact draws"
-        )
     dependencies: tuple[Dependency, ...] = ("sigmoid", "exact")
     for dependency in dependencies:
         # The exact dependencies are finer, above all with forbidden pairs, but not always feasible.
@@ -240,12 +229,12 @@ class _Past:
     def __init__(self, model: MarkovRandomField, seed: int, max_sweeps: int) -> None:
         self.model, self.seed, self.max_sweeps = model, seed, max_sweeps
         self.order = model.structure.visit_order[0].astype(np.int64)
-        self.binary = bool((model.num_states == 2).all()) and not model.num_factors
+        self.binary = bool((model.num_states == 2).all())
         if self.binary:
             self.arrays: tuple[Any, ...] = _odds(model)
             self.full: NDArray[Any] = np.full(model.num_variables, 3, dtype=np.uint8)
         else:
-            self.arrays = (*directed_arrays(model), model.structure.incident)
+            self.arrays = directed_arrays(model)
             self.full = np.array([(1 << int(k)) - 1 for k in model.num_states], dtype=np.uint64)
 
     def streams(self, numbers: range) -> NDArray[np.uint32]:
@@ -253,17 +242,14 @@ class _Past:
         count = len(numbers) * _EPOCHS
         return make_streams(self.seed, numbers.start * _EPOCHS, count).T.reshape(-1, _EPOCHS, 4)
 
-    def sample(
-        self, number: int, streams: NDArray[np.uint32], check: Callable[[], None] = lambda: None
-    ) -> tuple[IntArray, int]:
+    def sample(self, number: int, streams: NDArray[np.uint32], check: Callable[[], None]) -> tuple[IntArray, int]:
         """The configuration of a sample at the present, and how many sweeps ago its chains began.
 
         ``check`` is called every now and then, and may end it by an exception.
         """
-        from fastmix.methods import perfect_kernels
+        from fastmix.methods.perfect_kernels import bound_binary, bound_general
 
-        kernels: Any = perfect_kernels
-        run = kernels.bound_binary if self.binary else kernels.bound_general
+        run: Any = bound_binary if self.binary else bound_general
         n = self.model.num_variables
         if n == 0:
             return np.zeros(0, dtype=np.int64), 0
@@ -297,8 +283,7 @@ class _Past:
 
 def _members(sets: NDArray[Any]) -> IntArray:
     """The only member of every set."""
-    exponents = np.frexp(sets.astype(np.float64))[1] - 1
-    return np.asarray(exponents, dtype=np.int64)
+    return np.asarray(np.frexp(sets.astype(np.float64))[1] - 1, dtype=np.int64)
 
 
 def _odds(model: MarkovRandomField) -> tuple[Any, ...]:
@@ -307,9 +292,4 @@ def _odds(model: MarkovRandomField) -> tuple[Any, ...]:
         unary, odds = log_odds(model.structure, model.log_unary, model.log_pairwise)
     # A neighbor's state that forbids both own states is never in its set together with an allowed configuration.
     odds = np.where(np.isnan(odds), 0.0, odds)
-    return (
-        model.adjacency.indptr,
-        model.adjacency.neighbors,
-        np.ascontiguousarray(odds),
-        unary,
-    )
+    return model.adjacency.indptr, model.adjacency.neighbors, np.ascontiguousarray(odds), unary

@@ -35,7 +35,7 @@ _MOST_STATES = 1 << 21  # of those draws together
 _FEW_WEIGHTS = 0.1  # share of the weights, below which draws of the projected model are hardly ones of the original
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ProjectedResult(InferenceResult):
     """Marginals of the projected model as an answer for the original one.
 
@@ -61,57 +61,51 @@ class ProjectedResult(InferenceResult):
         p that q never visits, and reversed KL prefers one valley of p to several.
     """
 
-    projection: ProjectionResult | None = None
-    sampled: SampleResult | None = None
-    certificate: Certificate | None = None
-
-    def _run(self) -> SampleResult:
-        assert self.sampled is not None
-        return self.sampled
+    projection: ProjectionResult
+    sampled: SampleResult
+    certificate: Certificate
 
     @property
     def projected_std_error(self) -> FloatArray:
         """Monte Carlo standard error of every probability of the projected model."""
-        return self._run().std_error
+        return self.sampled.std_error
 
     @property
     def std_error(self) -> FloatArray | None:
         """That of the model asked about, known only if the projection left it as it was."""
-        projection = self.projection
-        unchanged = projection is not None and projection.norm_before <= projection.norm_bound
+        unchanged = self.projection.norm_before <= self.projection.norm_bound
         return self.projected_std_error if unchanged else None
 
     @property
     def ess(self) -> FloatArray:
         """Effective sample size of every variable (n,)."""
-        return self._run().ess
+        return self.sampled.ess
 
     @property
     def r_hat(self) -> FloatArray:
         """Rank-normalised split R-hat of every variable (n,)."""
-        return self._run().r_hat
+        return self.sampled.r_hat
 
     @property
     def states(self) -> NDArray[np.int64]:
         """Where the chains ended (num_chains, n)."""
-        return self._run().states
+        return self.sampled.states
 
     def _expansion(self, reduction: Reduction) -> dict[str, Any]:
-        run = self._run()
-        own = replace(reduction, original=_with_changes(reduction, run.model), model=run.model)
-        values = {"model": reduction.original, "sampled": run.expanded(own)}
-        values |= {name: getattr(values["sampled"], name) for name in ("node_marginals", "edge_marginals")}
-        return values
+        projected = self.sampled.model
+        own = replace(reduction, original=_with_changes(reduction, projected), model=projected)
+        sampled = self.sampled.expanded(own)
+        marginals = {name: getattr(sampled, name) for name in ("node_marginals", "edge_marginals")}
+        return {"model": reduction.original, "sampled": sampled, **marginals}
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, with the facts of the projection; an error that is not known is None."""
-        facts = {} if self.projection is None else self.projection.to_dict()
         return {
-            **self._run().to_dict(),
+            **self.sampled.to_dict(),
             **super().to_dict(),
             "std_error": self._by_variable(self.std_error),
             "projected_std_error": self._by_variable(self.projected_std_error),
-            "projection": jsonable(facts),
+            "projection": jsonable(self.projection.to_dict()),
         }
 
 

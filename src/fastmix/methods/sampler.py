@@ -31,10 +31,9 @@ from fastmix.methods.sampling_plan import (
     certified_plan,
     check_plan,
     default_chains,
-    is_certified,
     promise,
 )
-from fastmix.methods.sampling_run import Run, make_result
+from fastmix.methods.sampling_run import Run, edge_averages
 from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
@@ -344,7 +343,8 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         key += f"{key_seed} {bool(context.edge_marginals)} {begun}" + ("" if engine.device == "cpu" else " cuda")
         parts = saved.resume(key, seed)
         try:
-            run.restore(parts)
+            if parts is not None:
+                run.restore(parts)
         except (LookupError, TypeError, ValueError):  # its sum is right, but this is not what was saved
             raise FormatError(f"{saved.path}: the checkpoint is damaged; remove the file to begin anew") from None
     scouted: list[tuple[IntArray, FloatArray, int]] = []
@@ -370,7 +370,8 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     summary = summarise(run.statistics, model, swings=swings, memory=memory)
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
-        certified = gibbs is not None and plan.num_chains < 3 and is_certified(model, run.plan, schedule, clock)
+        few = gibbs is not None and plan.num_chains < 3
+        certified = few and promise(model, run.plan.burn_in, schedule, clock) is not None
         status, note = assess_mixing(summary, certified=certified, names=model.variable_names)
     elif stopped_by == "done" and run.plan.burn_in == plan.burn_in:
         stopped_by = "accuracy"
@@ -383,10 +384,35 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         note = f"burning in was cut short after {burned:,} of {burned + run.cut_short:,} sweeps; {note}"
     if isinstance(run.engine, HostChains) and run.engine.sharing is not None:
         place = f"cpu ({run.engine.sharing})"
-    stats: dict[str, Any] = {"note": note, "stopped_by": stopped_by, "backend": place}
+    options = {"num_chains": plan.num_chains, "num_sweeps": run.plan.num_sweeps, "burn_in": run.plan.burn_in}
+    stats: dict[str, Any] = {
+        **options, "num_sweeps": run.statistics.num_sweeps,  # after an interrupt fewer than were run
+        "updates": (run.done + run.plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
+        "updates_per_second": run.updates_per_second(), "bias": plan.bias, "note": note, "stopped_by": stopped_by,
+        "backend": place,
+    }  # fmt: skip
+    if run.pairs is not None:
+        stats["edge_marginals"] = "conditional averages" if average else "counts of pairs"
     if run.cut_short:
         stats["cut_short"] = True
-    return make_result(method.name, status, summary, run, stats, schedule)
+    whole = plan.num_chains > 1 and run.engine.group_size == 1  # variances of groups say nothing about those of chains
+    return SampleResult(
+        model=model,
+        method=method.name,
+        status=status,
+        node_marginals=summary.mean,
+        edge_marginals=edge_averages(model, run.pairs),
+        log_z=None,
+        stats=stats,
+        provenance={"device": run.engine.device, "options": {**options, "schedule": schedule}},
+        std_error=summary.std_error,
+        ess=summary.ess,
+        r_hat=summary.r_hat,
+        states=run.engine.get_states(),
+        draws=np.stack(run.draws, axis=1) if run.draws else None,
+        history=run.history,
+        chain_variances=run.statistics.chain_variances() if whole else None,
+    )
 
 
 def _plan(model: MarkovRandomField, method: _Sampler) -> Plan:
