@@ -35,7 +35,7 @@ class DenoiseResult:
     Attributes
     ----------
     clean : bool array (rows, cols) or None
-        The black-and-white picture that noise was added to; None when the picture came with its noise.
+        The black-and-white picture that noise was added to, if it was.
     observed : float array (rows, cols)
         Grey values X from 0 to 1.
     picture : float array (rows, cols)
@@ -144,18 +144,10 @@ def denoise(
     method : str or Method, optional
         One of :func:`fastmix.infer`. By default ``annealed`` (see :func:`fastmix.denoising.anneal`) for two labels and
         for those asked for, ``loopy-bp`` for a photograph.
-    seed : int, optional
-        Drawn and returned when not given.
-    num_threads : int, optional
-        Of the method, where it has threads.
     time_limit : float, optional
         Seconds for the method, less those that learning its settings took.
-    backend : {"cpu", "cuda", "auto"}, optional
-        Where the method runs, see :func:`fastmix.infer`.
-    progress : "auto", None or callable
-        See :func:`fastmix.infer`.
-    **options
-        Of the method, such as ``num_chains``; see :func:`fastmix.infer`.
+    seed, num_threads, backend, progress, **options
+        As for :func:`fastmix.infer`; options are those of the method.
 
     Returns
     -------
@@ -169,12 +161,6 @@ def denoise(
         If the image is too large.
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` is the picture so far.
-
-    Notes
-    -----
-    With the paper's coupling the posterior of a photograph has regions that are frozen for every sampler that starts at
-    random: chains of Gibbs sampling and of Swendsen-Wang do not meet. Annealed populations are the default because they
-    came closest to the posterior in equal time (see :func:`fastmix.denoising.anneal`).
 
     Examples
     --------

@@ -38,10 +38,7 @@ _MOST_WIDTH = 100_000  # variables for whose width there is time
 class Auto(MemoryLimited):
     """The method that fits the model, the memory and the time; see the notes of :func:`fastmix.infer`.
 
-    Parameters
-    ----------
-    memory_limit : float, optional
-        Bytes for exact inference; half of the memory that is free by default.
+    ``memory_limit`` (bytes) is for exact inference, half of the memory that is free by default.
     """
 
     name: ClassVar[str] = "auto"
@@ -99,29 +96,12 @@ def _run(method: Method, model: MarkovRandomField, context: Context, clock: Cloc
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A method for a model.
-
-    Attributes
-    ----------
-    chosen : Method
-        With the options that it is run with.
-    reason : str
-        In a sentence.
-    plan : ExactPlan or None
-        The elimination tree, when the method is exact inference.
-    trial : Method or None
-        Another method, which is taken instead if it says ``ok`` after a share of the time.
-    """
+    """A method for a model, and the reason in a sentence."""
 
     chosen: Method
     reason: str
-    plan: ExactPlan | None = None
-    trial: Method | None = None
-
-    @property
-    def method(self) -> str:
-        """Name of the method."""
-        return self.chosen.name
+    plan: ExactPlan | None = None  # the elimination tree, when the method is exact inference
+    trial: Method | None = None  # another, which is taken instead if it says ``ok`` after a share of the time
 
 
 def _choose(model: MarkovRandomField, memory_limit: float | None, clock: Clock, log_z: bool) -> Choice:

@@ -96,11 +96,8 @@ def infer(
 
     Notes
     -----
-    The automatic choice: exact inference when the treewidth fits the memory limit and the time; otherwise Gibbs
-    sampling where it is certified to mix, or dependencies are weak and not all attractive; otherwise replica exchange,
-    unless Gibbs sampling says that it mixes after a short run, or, in models too large for its round trips,
-    Swendsen-Wang or Gibbs sampling. Loopy belief propagation where updates of single variables provably cannot reach
-    everything. docs/choosing.md has the measurements, and what is taken when log Z is asked for.
+    The automatic choice is exact inference when the treewidth fits the memory limit and the time; otherwise Gibbs
+    sampling, replica exchange, Swendsen-Wang or loopy belief propagation, by the rules of docs/choosing.md.
 
     Examples
     --------
@@ -142,8 +139,7 @@ def _with_bracket(
         if None not in (stats[name], found.stats[name]):
             stats[name] += found.stats[name]
     if missed is not None:
-        note = str(stats.get("note") or "")
-        stats["note"] = f"{note}; {missed}" if note else missed
+        stats["note"] = f"{stats['note']}; {missed}" if stats.get("note") else missed
         is_sampler = getattr(result, "std_error", None) is not None and result.method != "projected"
         if result.status == Status.OK and is_sampler:
             status = Status.NOT_MIXED

@@ -182,7 +182,7 @@ def sample(
     progress: Report = "auto",
     executor: Executor | None = None,
 ) -> Any:
-    """Marginals by Markov chain Monte Carlo, with standard errors and a verdict on mixing.
+    """Marginals by Markov chain Monte Carlo, with standard errors and a verdict on mixing (see docs/sampling.md).
 
     Parameters
     ----------
@@ -200,28 +200,25 @@ def sample(
         10,000; and sweeps before, by default a tenth of these, or of the time.
     accuracy : float, optional
         Instead of sweeps: every probability to be within this, with 95 % confidence for each (half the width of an
-        interval, unlike the total variation distance of :func:`fastmix.certify`). The certificate of the
-        model sets the burn-in and Hoeffding's bound the number of chains; refused for models without a certificate.
+        interval, unlike the total variation distance of :func:`fastmix.certify`); refused for models without a
+        certificate, which sets the burn-in.
     schedule : {"systematic", "random", "random-burn-in"}
-        A sweep updates every variable once, color by color, or n variables chosen at random; ``random-burn-in`` does so
-        until the burn-in is over, and sweeps systematically from there. Criteria past Dobrushin's are for random
-        updates only: with ``accuracy`` and no schedule, a model that only they certify burns in at random.
-        ``systematic`` by default.
+        A sweep updates every variable once, color by color (default), or n variables chosen at random;
+        ``random-burn-in`` does so until the burn-in is over, and is the default with an ``accuracy`` that no other
+        order is certified for.
     estimator : {"rao-blackwell", "counts"}
         Average the conditional probabilities of the updates, or the states themselves (of Swendsen-Wang only for edge
         marginals: nodes always have the probabilities that clusters draw from).
     edge_marginals : bool
-        Average over about 1,000 configurations of every chain: the conditional probabilities of either end of an edge
-        beside the state of the other, or with the estimator ``counts`` the pairs of states themselves, whose errors
-        are larger; ``stats["edge_marginals"]`` says which, ``conditional averages`` or ``counts of pairs``.
+        Average the conditional probabilities of either end of an edge beside the state of the other, or with the
+        estimator ``counts`` the pairs of states, over about 1,000 configurations of every chain.
     num_draws, history_at : int and sequence of int
         How many configurations of every chain to keep, evenly spaced, and after which sweeps to note the running
         marginals.
     start : "dispersed", "random", int array (num_chains, n) or SampleResult
         ``dispersed`` starts half of the chains, 16 at most, from configurations of large weight, far from each other
-        (:func:`fastmix.methods.starts.find_modes`), and the others at random: chains that could get stuck then do so
-        in different places, and disagree. A result goes on where its chains ended, with fresh random numbers also
-        under its own seed.
+        (:func:`fastmix.methods.starts.find_modes`), and the others at random. A result goes on where its chains ended,
+        with fresh random numbers also under its own seed.
     backend : {"cpu", "cuda", "auto"}
         Where Gibbs sweeps run. ``cuda`` needs an NVIDIA GPU and the extra ``gpu``; ``auto`` takes the GPU where
         there is one that fits the run, and says in ``stats["backend"]`` what it took and why.
@@ -229,17 +226,15 @@ def sample(
         See :func:`fastmix.infer`. The same seed gives the same bits whatever the number of threads; CPU and GPU draw
         different numbers.
     time_limit : float, optional
-        Seconds, without those of compiling, after which what has been collected is returned. Burning in takes half of
-        them at most (but not with a checkpoint, from which it can go on). Without it, and without ``num_sweeps``,
-        ``accuracy`` or ``checkpoint``, 60 seconds (``stats["time_limit"]``).
+        Seconds, without those of compiling, after which what has been collected is returned; burning in takes half of
+        them at most (but not with a checkpoint). Without it, and without ``num_sweeps``, ``accuracy`` or
+        ``checkpoint``, 60 seconds.
     checkpoint : str, optional
         A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists, with its
         seed when none is given; the answer is the same, bit by bit, as that of an uninterrupted run. A finished run
-        stays in the file, and the same call answers from it at once: remove it when what comes back is safe.
+        stays in the file: remove it when what comes back is safe.
     executor : concurrent.futures.Executor, optional
-        Shares the chains out among its workers: processes of this machine (:func:`fastmix.executors.processes`) or a
-        Dask cluster (:func:`fastmix.executors.cluster`). The answer is the same, bit by bit, as without. A worker that
-        dies is replaced; when all of them are gone this process goes on, and ``stats["backend"]`` says so.
+        Shares the chains out among its workers, with the same bits: see :mod:`fastmix.executors`.
 
     Returns
     -------
@@ -275,32 +270,24 @@ def sample(
     if accuracy is not None and method != "gibbs":
         raise ValueError(f"accuracy must come with method='gibbs', which the certificate is for, got {method!r}")
     return run_method(
-        make_method(method, options),
-        model,
-        evidence=evidence,
-        edge_marginals=edge_marginals,
-        seed=seed,
-        num_threads=num_threads,
-        backend=backend,
-        time_limit=time_limit,
-        progress=progress,
-        executor=executor,
+        make_method(method, options), model, evidence=evidence, edge_marginals=edge_marginals, seed=seed,
+        num_threads=num_threads, backend=backend, time_limit=time_limit, progress=progress, executor=executor,
         certify=False,
-    )
+    )  # fmt: skip
 
 
 def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> SampleResult:
     """Marginals of a reduced model by chains of a method."""
     clock, seed, backend = context.clock, context.seed, context.backend
-    gibbs = method if isinstance(method, Gibbs) else None
-    accuracy = None if gibbs is None else gibbs.accuracy
+    gibbs = isinstance(method, Gibbs)
+    accuracy, asked = getattr(method, "accuracy", None), getattr(method, "schedule", None)
     start, num_draws, estimator = method.start, method.num_draws, method.estimator
     saved = None if method.checkpoint is None else Checkpoint(method.checkpoint, method.checkpoint_seconds)
-    schedule: Schedule = (None if gibbs is None else gibbs.schedule) or "systematic"
+    schedule: Schedule
     if accuracy is None:
-        plan = _plan(model, method)
+        plan, schedule = _plan(model, method), asked or "systematic"
     else:
-        plan, schedule = certified_plan(model, accuracy, gibbs.schedule if gibbs is not None else None, clock)
+        plan, schedule = certified_plan(model, accuracy, asked, clock)
     check_plan(model, plan, num_draws, accuracy, backend)
     states, key_seed = None, seed
     if not isinstance(start, str):
@@ -329,8 +316,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         states, at_modes = dispersed_states(model, plan.num_chains // size, modes, rng, limited)
         states = np.repeat(states, size, axis=0)
     engine.set_states(states)
-    average = estimator == "rao-blackwell"
-    edges = bool(context.edge_marginals)
+    average, edges = estimator == "rao-blackwell", bool(context.edge_marginals)
     run = Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=at_modes)
     if changes and plan.burn_in:
         # Other numbers than those of the burn-in; on the CPU, or the first engine would have refused.
@@ -340,7 +326,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     if saved is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
         key = f"{model.content_hash} {method.name} {plan} {schedule} {estimator} {num_draws} {run.history_at} "
-        key += f"{key_seed} {bool(context.edge_marginals)} {begun}" + ("" if engine.device == "cpu" else " cuda")
+        key += f"{key_seed} {edges} {begun}" + ("" if engine.device == "cpu" else " cuda")
         parts = saved.resume(key, seed)
         try:
             if parts is not None:
@@ -358,10 +344,8 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         if stopped_by == "interrupt":
             early = " while burning in," if run.done < 0 or run.cut_short else ""
             raise Interrupted(f"interrupted{early} before there was anything to report")
-        raise NotConvergedError(
-            f"sampling stopped ({stopped_by}) before the first batch was complete: nothing to report"
-        )
-    swings = log_odds_swings(model) if gibbs is not None and average and schedule != "random" else None
+        raise NotConvergedError(f"sampling stopped ({stopped_by}) before there was anything to report")
+    swings = log_odds_swings(model) if gibbs and average and schedule != "random" else None
     memory = 1.0
     if run.burn_sums is not None and run.plan.burn_in:
         own = (modes[: len(at_modes)], run.burn_sums / run.plan.burn_in, run.plan.burn_in)
@@ -370,7 +354,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     summary = summarise(run.statistics, model, swings=swings, memory=memory)
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
-        few = gibbs is not None and plan.num_chains < 3
+        few = gibbs and plan.num_chains < 3
         certified = few and promise(model, run.plan.burn_in, schedule, clock) is not None
         status, note = assess_mixing(summary, certified=certified, names=model.variable_names)
     elif stopped_by == "done" and run.plan.burn_in == plan.burn_in:

@@ -72,8 +72,6 @@ def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator
 
 def _uniform_states(model: MarkovRandomField, count: int, rng: np.random.Generator) -> IntArray:
     starts = model.unary_offsets[:-1]
-    if not model.log_unary.size or model.log_unary.min() > -np.inf:
-        return (rng.random((count, model.num_variables)) * model.num_states).astype(np.int64)
     allowed = np.flatnonzero(model.log_unary > -np.inf)
     first = np.searchsorted(allowed, starts)
     choices = np.diff(np.append(first, len(allowed)))
