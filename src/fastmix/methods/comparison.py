@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import as_float_array, check_backend, check_seconds, check_threads, choose_seed, require
+from fastmix._checks import as_float_array, check_backend, check_seconds, check_threads, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
 from fastmix.io.files import atomic_write
@@ -110,29 +110,22 @@ class Comparison:
             writer = csv.DictWriter(file, list(self.columns()))
             writer.writeheader()
             writer.writerows(asdict(row) for row in self.rows)
-        require("matplotlib", extra="plot", purpose="pictures")
-        from matplotlib.figure import Figure
+        figure = self.plot().figure
+        from matplotlib import pyplot
 
-        figure = Figure(figsize=self._size(), layout="constrained")
-        self.plot(figure.add_subplot())
         pictures = [target / f"comparison.{suffix}" for suffix in ("png", "svg")]
         for path in pictures:
             figure.savefig(path, dpi=150)
+        pyplot.close(figure)
         return [table, *pictures]
-
-    def _size(self) -> tuple[float, float]:
-        """Of a picture, inches."""
-        return 7.0, 1.2 + 0.45 * max(1, sum(row.mean_error is not None for row in self.rows))
 
     def plot(self, axes: Any = None) -> Any:
         """Mean and largest error of every method, with its seconds (Matplotlib, extra ``plot``); the axes come back."""
-        axes = _show.new_axes(axes, figsize=self._size())
         rows = [row for row in self.rows if row.mean_error is not None][::-1]
+        axes = _show.new_axes(axes, figsize=(7.0, 1.2 + 0.45 * max(1, len(rows))))
         floor = 1e-6  # exact answers have an error of zero, which a logarithmic axis cannot show
         for y, row in enumerate(rows):
-            assert row.mean_error is not None
-            assert row.max_error is not None
-            mean, top = max(row.mean_error, floor), max(row.max_error, floor)
+            mean, top = (max(error or 0.0, floor) for error in (row.mean_error, row.max_error))
             color = "#0072b2" if row.status == "ok" else "#d55e00"
             axes.plot([mean, top], [y, y], color=color, linewidth=2, alpha=0.5, solid_capstyle="round")
             axes.plot(mean, y, "o", color=color, markersize=8)

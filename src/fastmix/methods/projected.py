@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,13 @@ from fastmix._arrays import FloatArray
 from fastmix._checks import check_positive
 from fastmix._clock import Clock
 from fastmix.errors import Interrupted, UnfitMethodError
-from fastmix.methods.base import LAST_SECONDS, Context, Method, option
+from fastmix.methods.base import Context, Method, option
 from fastmix.methods.sample_result import SampleResult
 from fastmix.methods.sampler import Gibbs, run_chains
 from fastmix.methods.sampling_plan import NUM_SWEEPS, certified_sweeps, default_chains
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction
-from fastmix.results import InferenceResult, Status, jsonable
+from fastmix.results import InferenceResult, jsonable
 from fastmix.theory.certificates import Certificate, certify
 from fastmix.theory.norms import Norm
 
@@ -179,13 +179,10 @@ class Projected(Method):
         if asked or model.num_factors or n > _MOST_WIDE or not model.num_edges or sparse:
             return None
         plain = self._project(model, context, "inf", _NORM_BOUND, "euclidean", 0.1)
-        if plain.status is Status.INTERRUPTED:
-            return plain
         if plain.squared_distance == 0.0:
             return None
         wide = self._project(model, context, "width", _WIDTH_BOUND, "euclidean", 0.3)
-        better = wide.status is Status.INTERRUPTED or wide.squared_distance < plain.squared_distance
-        return wide if better else None
+        return wide if wide.squared_distance < plain.squared_distance else None
 
     def _project(
         self, model: MarkovRandomField, context: Context, norm: Any, bound: float, divergence: Any, share: float
@@ -197,10 +194,8 @@ class Projected(Method):
                 model, norm_bound=bound, norm=norm, divergence=divergence, seed=context.seed,
                 time_limit=context.clock.rest(share), progress=context.clock.listener,
             )  # fmt: skip
-        except Interrupted as stop:
-            if stop.result is None:
-                raise
-            return cast("ProjectionResult", stop.result)  # within the bound, if not the closest model
+        except Interrupted:
+            raise Interrupted("interrupted while projecting, before there was anything to report") from None
 
     def check(self, model: MarkovRandomField) -> None:
         """No table may forbid states together, and factors take the Euclidean divergence."""
@@ -233,17 +228,12 @@ class Projected(Method):
             projection = self._project(model, context, self.norm or "inf", bound, divergence, 0.5)
         else:
             wide, divergence = projection.norm == "width", projection.divergence
-        stopped = projection.status is Status.INTERRUPTED
-        if stopped:
-            clock = Clock(LAST_SECONDS)
         certificate = _certificate(projection.model, wide, self.num_sweeps or NUM_SWEEPS, clock)
         by_random = certified_sweeps(certificate) if wide and certificate.certified else None
         gibbs = self._gibbs(_draws_to_weigh(model, self.num_chains, self.num_sweeps), by_random)
-        if stopped:  # by another model than that of the whole run, which a checkpoint would be for
-            gibbs = replace(gibbs, checkpoint=None)
         run = run_chains(gibbs, projection.model, replace(context, clock=clock.part(1.0)))
         weights = _weigh(model, projection.model, run)
-        ended = "interrupt" if stopped else run.stats["stopped_by"]
+        ended = run.stats["stopped_by"]
         stats = {
             **run.stats,
             "stopped_by": projection.stats["stopped_by"] if ended == "done" else ended,
@@ -256,15 +246,13 @@ class Projected(Method):
             **weights,
             "guarantee": _guarantee(projection, certificate, weights),
         }
-        if stopped:
-            stats["note"] = f"the projection was cut short, and what it had reached was sampled; {run.stats['note']}"
         origin = dict(run.provenance)
         if (place := projection.provenance["device"]) != origin["device"]:
             origin["device"] = f"{place} (projection), {origin['device']} (sampling)"
         return ProjectedResult(
             model=model,
             method=self.name,
-            status=Status.INTERRUPTED if stopped else run.status,
+            status=run.status,
             node_marginals=run.node_marginals,
             edge_marginals=run.edge_marginals,
             log_z=None,

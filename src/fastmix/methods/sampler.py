@@ -250,8 +250,7 @@ def sample(
     NotConvergedError
         If the time was over before there was anything to report.
     Interrupted
-        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected; in the burn-in, what another half second
-        collects from where the chains are (``stats["cut_short"]``); None before the first sweeps.
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected, None while burning in.
 
     Examples
     --------
@@ -342,7 +341,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         stopped_by = "interrupt"
     if run.statistics.num_batches == 0:
         if stopped_by == "interrupt":
-            early = " while burning in," if run.done < 0 or run.cut_short else ""
+            early = " while burning in," if run.done < 0 else ""
             raise Interrupted(f"interrupted{early} before there was anything to report")
         raise NotConvergedError(f"sampling stopped ({stopped_by}) before there was anything to report")
     swings = log_odds_swings(model) if gibbs and average and schedule != "random" else None
@@ -363,9 +362,6 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         status, note = Status.NOT_MIXED, f"stopped after {run.plan.burn_in} of {plan.burn_in} certified sweeps"
     if stopped_by == "interrupt":
         status = Status.INTERRUPTED
-    if run.cut_short:
-        burned = run.plan.burn_in
-        note = f"burning in was cut short after {burned:,} of {burned + run.cut_short:,} sweeps; {note}"
     if isinstance(run.engine, HostChains) and run.engine.sharing is not None:
         place = f"cpu ({run.engine.sharing})"
     options = {"num_chains": plan.num_chains, "num_sweeps": run.plan.num_sweeps, "burn_in": run.plan.burn_in}
@@ -377,8 +373,6 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     }  # fmt: skip
     if run.pairs is not None:
         stats["edge_marginals"] = "conditional averages" if average else "counts of pairs"
-    if run.cut_short:
-        stats["cut_short"] = True
     whole = plan.num_chains > 1 and run.engine.group_size == 1  # variances of groups say nothing about those of chains
     return SampleResult(
         model=model,

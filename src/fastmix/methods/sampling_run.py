@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.chains.base import Chains
-from fastmix.methods.base import LAST_SECONDS
 from fastmix.methods.checkpoint import Checkpoint
 from fastmix.methods.diagnostics import BatchStatistics, summarise
 from fastmix.methods.sampling_plan import MANY_CHAINS, Plan
@@ -61,7 +60,6 @@ class Run:
         self.fills_time = self.fills_burn_in = False  # whether a time limit is to be used up
         self.timed = 0, 0.0  # sweeps and seconds of the burn-in when it was last planned
         self.following: Callable[[], Chains] | None = None  # what sweeps after the burn-in, if not the same
-        self.cut_short: int | None = None  # sweeps that an interrupt left no time for in the burn-in
 
     def _change_over(self) -> None:
         """Go on with what sweeps after the burn-in, from where it ended."""
@@ -150,28 +148,11 @@ class Run:
                         self.statistics.add(self._take_sums(), self.done - since_batch)
                     return "done" if self.done == self.plan.num_sweeps else "time_limit"
         except KeyboardInterrupt:
-            self._sweep_on()
             return "interrupt"
         finally:
             if checkpoint is not None and snapshot is not None:
                 checkpoint.save(snapshot, now=True)
         return "done"
-
-    def _sweep_on(self) -> None:
-        """After an interrupt that came before the first batch: a few sweeps from where the chains are, but once."""
-        made = self.done + self.plan.burn_in
-        shared = getattr(self.engine, "sharing", None) is not None  # workers may have been interrupted, too
-        if self.statistics.num_batches or self.cut_short is not None or not made or shared:
-            return
-        self.cut_short = max(0, -self.done)
-        sweeps = min(self.plan.num_sweeps, max(_LEAST_BATCH, int(LAST_SECONDS * made / max(1e-9, self.seconds))))
-        self.plan, self.done = replace(self.plan, burn_in=made, num_sweeps=sweeps), 0
-        self.engine.take_sums()  # some chains may be ahead of others in them
-        self.burn_sums, self.fills_time, self.draws = None, False, []
-        if self.pairs is not None:
-            self.pairs[...] = 0.0
-        self._set_stops()
-        self.go(Clock(LAST_SECONDS), None)
 
     def _take_sums(self) -> FloatArray:
         """Sums of single chains, or means over the chains of a group, which count as one chain from here on."""
