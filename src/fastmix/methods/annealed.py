@@ -46,22 +46,13 @@ _AGREEMENT = 0.02  # mean standard error of a probability over populations, abov
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AnnealedResult(InferenceResult):
-    """Marginals from annealed populations.
+    """Marginals from annealed populations."""
 
-    Attributes
-    ----------
-    std_error : float array, aligned with ``model.log_unary``
-        Standard error of every probability, from the differences between the populations.
-    log_weights : float array (num_populations,)
-        How much each population counts, as the logarithm of its estimate of Z over that of independent variables; zeros
-        where all count alike.
-    states : int array (num_populations * num_chains, n)
-        Where the chains ended.
-    """
-
-    std_error: FloatArray
+    std_error: FloatArray  #: of every probability (as ``model.log_unary``), from the differences between populations
+    #: (num_populations,), how much each population counts, as the logarithm of its estimate of Z over that of
+    #: independent variables; zeros where all count alike.
     log_weights: FloatArray
-    states: IntArray
+    states: IntArray  #: (num_populations * num_chains, n), where the chains ended
 
 
 @dataclass(frozen=True)
@@ -198,15 +189,12 @@ def anneal(
     -------
     AnnealedResult
         Status ``not_mixed`` when the populations disagree, or when known configurations outweigh all that they visit.
+        Costs ``1.5 num_steps sweeps_per_step`` sweeps of every chain.
 
     Raises
     ------
     UnfitMethodError
         If the model is not of the class.
-
-    Notes
-    -----
-    Costs ``1.5 num_steps sweeps_per_step`` sweeps of every chain.
 
     References
     ----------

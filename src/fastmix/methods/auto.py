@@ -36,7 +36,7 @@ _MOST_WIDTH = 100_000  # variables for whose width there is time
 
 @dataclass(frozen=True)
 class Auto(MemoryLimited):
-    """The method that fits the model, the memory and the time; see the notes of :func:`fastmix.infer`.
+    """The method that fits the model, the memory and the time; see :func:`fastmix.infer`.
 
     ``memory_limit`` (bytes) is for exact inference, half of the memory that is free by default.
     """
@@ -183,8 +183,6 @@ def _ladder_seconds(model: MarkovRandomField) -> float:
 
     A ladder needs about 2 sqrt(n) rungs, some round trips of as many sweeps each, and four ensembles or more.
     """
-    n = model.num_variables
-    rungs = 2.0 * n**0.5 + 1.0
-    sweeps = 20.0 * rungs
+    n, rungs = model.num_variables, 2.0 * model.num_variables**0.5 + 1.0
     work = max(1.0, 2.0 * model.num_edges / max(1, n) / _MANY_NEIGHBORS)
-    return 4.0 * rungs * sweeps * n * work / _UPDATES_PER_SECOND
+    return 4.0 * rungs * (20.0 * rungs) * n * work / _UPDATES_PER_SECOND

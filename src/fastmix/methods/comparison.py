@@ -46,30 +46,15 @@ class Row:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Rows of a comparison.
-
-    Attributes
-    ----------
-    model : MarkovRandomField
-    reference : str or None
-        What errors are measured against; None if nothing could serve.
-    rows : tuple of Row
-    results : dict of InferenceResult
-        By method, for those that ran.
-    provenance : dict
-    status : Status
-        ``interrupted`` after Ctrl-C: methods that were still to come have no row.
-    stats : mapping
-        Seconds, and what ended the comparison.
-    """
+    """Rows of a comparison."""
 
     model: MarkovRandomField
-    reference: str | None
+    reference: str | None  #: what errors are measured against; None if nothing could serve
     rows: tuple[Row, ...]
-    results: dict[str, InferenceResult]
+    results: dict[str, InferenceResult]  #: by method, for those that ran
     provenance: dict[str, Any]
-    status: Status = Status.OK
-    stats: Mapping[str, Any] = field(default_factory=dict)
+    status: Status = Status.OK  #: ``interrupted`` after Ctrl-C: methods that were still to come have no row
+    stats: Mapping[str, Any] = field(default_factory=dict)  #: seconds, and what ended the comparison
 
     def __repr__(self) -> str:
         lines = [f"Comparison against {self.reference or 'nothing'}, {self.model}"]

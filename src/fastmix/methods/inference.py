@@ -40,12 +40,12 @@ def infer(
     ----------
     model : MarkovRandomField
     method : str or Method
-        ``auto`` (see Notes), ``exact`` (junction tree, for small treewidth), ``mean-field``, ``loopy-bp``, ``gibbs``,
-        ``swendsen-wang`` (attractive Ising and Potts models), ``tempered`` (replica exchange, for strong couplings),
-        ``projected`` (project the model onto one that mixes fast, then sample that), ``annealed`` (populations of
-        annealed Swendsen-Wang chains), ``perfect`` (independent exact draws), one that was added
-        (:func:`fastmix.methods.base.register`), or a :class:`fastmix.Method` with its options, such as
-        ``fastmix.Gibbs(burn_in=10)``.
+        ``auto`` (exact inference when the treewidth fits the memory and the time, otherwise by the rules of
+        docs/choosing.md), ``exact``, ``mean-field``, ``loopy-bp``, ``gibbs``, ``swendsen-wang`` (attractive Ising and
+        Potts models), ``tempered`` (replica exchange), ``projected`` (project the model onto one that mixes fast, then
+        sample that), ``annealed`` (populations of annealed Swendsen-Wang chains), ``perfect`` (independent exact
+        draws), one that was added (:func:`fastmix.methods.base.register`), or a :class:`fastmix.Method` with its
+        options, such as ``fastmix.Gibbs(burn_in=10)``.
     evidence : mapping, optional
         Observed states by variable, numbers or names. The answer still lists every variable.
     edge_marginals : bool, optional
@@ -93,11 +93,6 @@ def infer(
         If the evidence has probability zero.
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` is the answer so far, None before there is one.
-
-    Notes
-    -----
-    The automatic choice is exact inference when the treewidth fits the memory limit and the time; otherwise Gibbs
-    sampling, replica exchange, Swendsen-Wang or loopy belief propagation, by the rules of docs/choosing.md.
 
     Examples
     --------

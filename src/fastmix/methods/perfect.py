@@ -37,18 +37,10 @@ _UPDATES_AT_ONCE = 1_000_000  # tens of milliseconds: the clock is read between
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PerfectSamples(DrawResult):
-    """Independent exact configurations, and what they cost.
+    """Independent exact configurations, and what they cost."""
 
-    Attributes
-    ----------
-    num_sweeps : int array (num_draws,)
-        How far into the past each draw had to go.
-    reason : str
-        Why coupling from the past works on this model.
-    """
-
-    num_sweeps: IntArray
-    reason: str
+    num_sweeps: IntArray  #: (num_draws,), how far into the past each draw had to go
+    reason: str  #: why coupling from the past works on this model
 
     def to_dict(self) -> dict[str, Any]:
         """The run as plain data, without the draws."""
@@ -167,10 +159,6 @@ def perfect_sample(
     evidence, seed, num_threads, time_limit, progress
         As for :func:`fastmix.infer`; there is no time limit by default, and one that is over is an error.
 
-    Returns
-    -------
-    PerfectSamples
-
     Raises
     ------
     UnfitMethodError
@@ -181,10 +169,9 @@ def perfect_sample(
     Notes
     -----
     For a certified binary model the expected number of variables not yet known falls at least by the norm in every n
-    random updates, so samples come within O(log n) sweeps. Models of more states contract as fast up to a constant:
-    two conditional distributions at distance d select different states with probability 2 d / (1 + d) at most, so far
-    below a norm of 1 is needed for a promise, and ``max_sweeps`` guards the rest. Attractive models take about as long
-    as the chain needs to mix, which strong couplings make exponential.
+    random updates, so samples come within O(log n) sweeps; more states need a norm far below 1 for that, because two
+    conditional distributions at distance d may select different states with probability 2 d / (1 + d). Attractive
+    models take about as long as the chain needs to mix, which strong couplings make exponential.
 
     Examples
     --------

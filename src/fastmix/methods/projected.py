@@ -40,30 +40,18 @@ class ProjectedResult(InferenceResult):
     """Marginals of the projected model as an answer for the original one.
 
     The verdict on mixing, ``ess`` and ``r_hat`` are about the chains of the projected model; how far its marginals are
-    from those of the original model they do not say.
-
-    Attributes
-    ----------
-    std_error : float array, aligned with ``model.log_unary``, or None
-        None: the error for the model asked about is not known. Where that model met the bound and was not changed,
-        ``projected_std_error``.
-    projection : ProjectionResult
-        Of what evidence and forbidden states leave of the model.
-    sampled : SampleResult
-        The run on the projected model, with all variables; ``sampled.intervals(original=model)`` gives intervals for
-        the original model where the Dobrushin comparison bound is not vacuous.
-    certificate : Certificate
-        Of the projected model.
-    stats : mapping
-        Beside what sampling gives: ``num_weights`` draws x of the projected model q were weighed by the model p asked
-        about, w = p(x) / q(x), and ``effective_weights`` is (sum w)^2 / sum w^2. A small number says that they are
-        hardly draws of p (in large models also where the marginals are close); a large one says nothing about parts of
-        p that q never visits, and reversed KL prefers one valley of p to several.
+    from those of the original model they do not say. ``stats`` has, beside what sampling gives, ``num_weights`` draws x
+    of the projected model q that were weighed by the model p asked about, w = p(x) / q(x), and ``effective_weights``,
+    which is (sum w)^2 / sum w^2. A small number says that they are hardly draws of p (in large models also where the
+    marginals are close); a large one says nothing about parts of p that q never visits, and reversed KL prefers one
+    valley of p to several.
     """
 
-    projection: ProjectionResult
+    projection: ProjectionResult  #: of what evidence and forbidden states leave of the model
+    #: The run on the projected model, with all variables; ``sampled.intervals(original=model)`` gives intervals for the
+    #: original model where the Dobrushin comparison bound is not vacuous.
     sampled: SampleResult
-    certificate: Certificate
+    certificate: Certificate  #: of the projected model
 
     @property
     def projected_std_error(self) -> FloatArray:

@@ -60,13 +60,10 @@ class SampleResult(ChainResult):
         Effective sample size and rank-normalised split R-hat of every variable; observed ones have the best values.
     states : int array (num_chains, n)
         Where the chains ended: give the result as ``start`` to go on from there.
-    draws : int array (num_chains, num_draws, n) or None
-    history : list of (sweeps, flat node marginals)
-        Running marginals at the sweeps asked for (``history_at``).
     """
 
-    draws: NDArray[np.integer[Any]] | None = None
-    history: list[tuple[int, FloatArray]] = field(default_factory=list)
+    draws: NDArray[np.integer[Any]] | None = None  #: (num_chains, num_draws, n)
+    history: list[tuple[int, FloatArray]] = field(default_factory=list)  #: sweeps (``history_at``), running marginals
     chain_variances: FloatArray | None = None
     reduction: Reduction | None = None
 
@@ -147,19 +144,15 @@ class TemperResult(ChainResult):
     log_z_std_error : float or None
         By the jackknife over the ensembles, enlarged for their small number so that three standard errors cover
         99.73 %, with one over the number of round trips as for ``std_error``.
-    log_z_lower, log_z_confidence : float or None
-        ``log_z_lower <= log Z`` with probability at least ``log_z_confidence``, however badly anything mixed.
-    positions, rejection : float array (K,) and (K - 1,)
-        The ladder: where the rungs are on the path, and how often the exchange between each and the next is rejected.
-    round_trips : int array (num_ensembles,)
     states : int array (ladders, n)
         Where the replicas at the highest rung ended.
     """
 
+    #: ``log_z_lower <= log Z`` with at least this probability, however badly anything mixed
     log_z_confidence: float | None = None
-    positions: FloatArray
-    rejection: FloatArray
-    round_trips: IntArray
+    positions: FloatArray  #: (K,), the ladder: where the rungs are on the path
+    rejection: FloatArray  #: (K - 1,), how often the exchange between each rung and the next is rejected
+    round_trips: IntArray  #: (num_ensembles,)
 
     def _drawings(self) -> dict[str, Callable[[Any], Any]]:
         drawings = super()._drawings()
