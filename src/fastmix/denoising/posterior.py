@@ -1,10 +1,4 @@
-"""The model of a noisy black-and-white picture (Liu and Domke 2014, section 7.2).
-
-Every pixel has a label Y of -1 (black) or 1 (white) and an observed grey value X in [0, 1]. On the grid of pixels with
-four neighbors each, every pair counted once,
-
-    p(Y | X) ~ exp( coupling * sum_ij Y_i Y_j + data_weight * sum_i (2 X_i - 1) Y_i ).
-"""
+"""The models of noisy pictures: black and white (Liu and Domke 2014, section 7.2), and of several grey levels."""
 
 from __future__ import annotations
 
@@ -85,8 +79,9 @@ def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArra
 def denoising_model(
     observed: ArrayLike, *, coupling: float = COUPLING, data_weight: float = DATA_WEIGHT
 ) -> MarkovRandomField:
-    """The posterior of the labels given grey values (rows, cols) from 0, black, to 1, white; see the top of this file.
+    """The posterior of the labels Y of -1 or 1 given grey values X (rows, cols) from 0, black, to 1, white.
 
+    It is ``p(Y | X) ~ exp(coupling sum_ij Y_i Y_j + data_weight sum_i (2 X_i - 1) Y_i)`` on the grid of the pixels.
     Variable ``r * cols + c`` of the model is the pixel at row r and column c; state 1 is white. A ValueError if a grey
     value is outside [0, 1] or a weight is negative, a ResourceError if the picture is too large for the memory.
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_positive
-from fastmix._clock import Clock
 from fastmix.errors import Interrupted, UnfitMethodError
 from fastmix.methods.base import Context, Method, option
 from fastmix.methods.sample_result import SampleResult
@@ -207,7 +206,7 @@ class Projected(Method):
 
     def run(self, model: MarkovRandomField, context: Context) -> ProjectedResult:
         """Marginals of the projected model."""
-        clock, wide = context.clock, self.norm == "width"
+        clock, wide, n = context.clock, self.norm == "width", model.num_variables
         default = "euclidean" if model.num_factors or wide else "reversed-kl"
         divergence = _divergence(default if self.divergence is None else self.divergence)
         projection = self._wide(model, context)
@@ -216,7 +215,12 @@ class Projected(Method):
             projection = self._project(model, context, self.norm or "inf", bound, divergence, 0.5)
         else:
             wide, divergence = projection.norm == "width", projection.divergence
-        certificate = _certificate(projection.model, wide, self.num_sweeps or NUM_SWEEPS, clock)
+        # In the order of the sweeps, or for random updates after a bound on the width.
+        random = {"schedule": "random", "max_updates": float(self.num_sweeps or NUM_SWEEPS) * max(1, n)}
+        cheapest = "inf" if n > _MANY_VARIABLES else None
+        ordered = {"criterion": "dobrushin", "order": model.structure.visit_order[0], "norm": cheapest}
+        certified: dict[str, Any] = random if wide else ordered
+        certificate = certify(projection.model, accuracy=0.01, time_limit=clock.rest(0.1), **certified)
         by_random = certified_sweeps(certificate) if wide and certificate.certified else None
         gibbs = self._gibbs(_draws_to_weigh(model, self.num_chains, self.num_sweeps), by_random)
         run = run_chains(gibbs, projection.model, replace(context, clock=clock.part(1.0)))
@@ -250,18 +254,6 @@ class Projected(Method):
             sampled=replace(run, draws=None),
             certificate=certificate,
         )
-
-
-def _certificate(model: MarkovRandomField, wide: bool, num_sweeps: int, clock: Clock) -> Certificate:
-    """That of the projected model, in the order of its sweeps, or for random updates after a bound on the width."""
-    if wide:
-        most = float(num_sweeps) * max(1, model.num_variables)
-        return certify(model, accuracy=0.01, schedule="random", max_updates=most, time_limit=clock.rest(0.1))
-    cheapest: Norm | None = "inf" if model.num_variables > _MANY_VARIABLES else None
-    return certify(
-        model, accuracy=0.01, criterion="dobrushin", order=model.structure.visit_order[0], norm=cheapest,
-        time_limit=clock.rest(0.1),
-    )  # fmt: skip
 
 
 def _divergence(divergence: str | Divergence) -> Divergence:

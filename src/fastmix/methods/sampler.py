@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import IntArray
-from fastmix._checks import check_accuracy, check_count, check_positive
+from fastmix._checks import check_accuracy, check_choice, check_count, check_positive
 from fastmix._clock import NO_LIMIT, Report
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.conditionals import check_conditionals
@@ -75,8 +75,7 @@ class _Sampler(Method):
                 check_count(name, value, least=least)
         object.__setattr__(self, "history_at", tuple(sorted(set(self.history_at))))
         check_positive("checkpoint_seconds", self.checkpoint_seconds, "number of seconds", or_zero=True)
-        if self.estimator not in ("rao-blackwell", "counts"):
-            raise ValueError(f"estimator must be rao-blackwell or counts, got {self.estimator!r}")
+        check_choice("estimator", self.estimator, ("rao-blackwell", "counts"))
         if isinstance(self.start, str) and self.start not in ("dispersed", "random"):
             raise ValueError(f"start must be dispersed, random, configurations or a SampleResult, got {self.start!r}")
 
@@ -113,8 +112,8 @@ class Gibbs(_Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.schedule not in (None, *SCHEDULES):
-            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
+        if self.schedule is not None:
+            check_choice("schedule", self.schedule, SCHEDULES)
         if self.accuracy is not None:
             check_accuracy(self.accuracy)
             if not self.num_chains is self.num_sweeps is self.burn_in is None:
@@ -265,8 +264,6 @@ def sample(
         "checkpoint_seconds": checkpoint_seconds, "max_sweeps": max_sweeps,
     }  # fmt: skip
     find_method(method, among=SAMPLERS)
-    if accuracy is not None and method != "gibbs":
-        raise ValueError(f"accuracy must come with method='gibbs', which the certificate is for, got {method!r}")
     return run_method(
         make_method(method, options), model, evidence=evidence, edge_marginals=edge_marginals, seed=seed,
         num_threads=num_threads, backend=backend, time_limit=time_limit, progress=progress, executor=executor,
