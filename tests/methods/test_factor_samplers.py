@@ -80,12 +80,37 @@ def test_relations_that_no_update_crosses_are_refused():
     assert sample(model, evidence={0: 1, 1: 0}, num_sweeps=500, seed=0).status == "ok"
 
 
-@pytest.mark.parametrize("method", ["swendsen-wang", "annealed", "perfect"])
+@pytest.mark.parametrize("method", ["swendsen-wang", "annealed"])
 def test_other_samplers_refuse_in_a_sentence(method):
     with pytest.raises(UnfitMethodError, match="factors over three or more variables"):
         infer(grid_of_triangles(3, 0.5), method=method)
     with pytest.raises(UnfitMethodError, match="projection"):
         temper(grid_of_triangles(3, 0.5), norm_bound=0.5)
+
+
+def test_perfect_samples_of_factors(monkeypatch):
+    """The draws are exact; which models are certified is for the theory to say."""
+    rng = np.random.default_rng(2)
+    scopes = [(0, 1, 2), (1, 2, 3), (0, 3, 4)]
+    shapes = [2, 3, 2, 2, 3]
+    tables = [(s, 0.4 * rng.normal(size=[shapes[v] for v in s])) for s in scopes]
+    model = MarkovRandomField.from_factors(shapes, [*tables, ((4,), [0.0, 0.5, 1.0])])
+    binary = grid_of_triangles(3, 0.4)
+    monkeypatch.setattr("fastmix.methods.perfect._reason", lambda model: "said so")
+    for each in (model, binary):
+        exact = infer(each, method="exact")
+        result = fastmix.perfect_sample(each, num_draws=4000, seed=3)
+        assert np.abs(result.node_marginals - exact.node_marginals).max() < SIGMAS * result.std_error.max()
+        # Another model does not pass.
+        other = infer(each.replace(log_factors=-each.log_factors), method="exact")
+        assert np.abs(result.node_marginals - other.node_marginals).max() > SIGMAS * result.std_error.max()
+
+
+def test_perfect_samples_where_states_are_forbidden_are_refused():
+    table = np.zeros((2, 2, 2))
+    table[1, 1, 1] = -np.inf
+    with pytest.raises(UnfitMethodError, match="forbid nothing"):
+        fastmix.perfect_sample(MarkovRandomField.from_factors([2, 2, 2], [((0, 1, 2), table)]))
 
 
 def test_swings_are_those_of_all_patterns():

@@ -21,6 +21,7 @@ from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import directed_arrays, log_odds
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.methods.base import Context, Method, option, run_method
+from fastmix.methods.starts import starts_matter
 from fastmix.methods.swendsen_wang import is_swendsen_wang
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import DrawResult, Status, jsonable
@@ -59,6 +60,7 @@ class Perfect(Method):
 
     name: ClassVar[str] = "perfect"
     guarantee: ClassVar[str] = "independent exact draws; the standard errors are those of frequencies"
+    takes_factors: ClassVar[bool] = True
 
     num_draws: int = option(100, help="Exact draws; 100 by default.")
     max_sweeps: int = option(1 << 20, help="How far into the past to go.")
@@ -197,6 +199,10 @@ def _reason(model: MarkovRandomField) -> str:
     if binary and not model.has_forbidden and is_swendsen_wang(model):
         return "attractive binary model: the two extreme configurations bound all others"
     check_conditionals(model)
+    if starts_matter(model):
+        raise UnfitMethodError(
+            "perfect samples need factors over three or more variables that forbid nothing; use exact draws"
+        )
     dependencies: tuple[Dependency, ...] = ("sigmoid", "exact")
     for dependency in dependencies:
         # The exact dependencies are finer, above all with forbidden pairs, but not always feasible.
@@ -216,12 +222,12 @@ class _Past:
     def __init__(self, model: MarkovRandomField, seed: int, max_sweeps: int) -> None:
         self.model, self.seed, self.max_sweeps = model, seed, max_sweeps
         self.order = model.structure.visit_order[0].astype(np.int64)
-        self.binary = bool((model.num_states == 2).all())
+        self.binary = bool((model.num_states == 2).all()) and not model.num_factors
         if self.binary:
             self.arrays: tuple[Any, ...] = _odds(model)
             self.full: NDArray[Any] = np.full(model.num_variables, 3, dtype=np.uint8)
         else:
-            self.arrays = directed_arrays(model)
+            self.arrays = (*directed_arrays(model), model.structure.incident)
             self.full = np.array([(1 << int(k)) - 1 for k in model.num_states], dtype=np.uint64)
 
     def streams(self, numbers: range) -> NDArray[np.uint32]:

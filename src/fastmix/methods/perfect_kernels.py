@@ -11,8 +11,9 @@ import math
 import numpy as np
 from numba import uint64
 
-from fastmix._jit import njit
+from fastmix._jit import inner, njit
 from fastmix.chains.kernels import _uniform, largest
+from fastmix.chains.product_kernels import next_row
 
 __all__ = ["bound_binary", "bound_general"]
 
@@ -51,16 +52,35 @@ def bound_binary(sets, order, indptr, neighbors, odds, offsets, stream, num_swee
     stream[0], stream[1], stream[2], stream[3] = a, b, d, e
 
 
+@inner
+def _best_lead(sets, states, incident, tables, f, s, t, digits):  # type: ignore[no-untyped-def]
+    """The most by which a factor can prefer state s to t of its owner, for any choice from the sets of the others."""
+    _, _, starts, own_steps, member_starts, members, steps, _ = incident
+    first, last = member_starts[f], member_starts[f + 1]
+    digits[: last - first] = 0
+    best, at = -np.inf, starts[f]
+    while at >= 0:
+        known = True
+        for m in range(first, last):
+            known = known and (sets[members[m]] >> uint64(digits[m - first])) & uint64(1) > 0
+        if known and tables[at + s * own_steps[f]] > -np.inf:
+            best = max(best, tables[at + s * own_steps[f]] - tables[at + t * own_steps[f]])
+        at = next_row(at, digits, first, last, states, members, steps)
+    return best
+
+
 @njit(cache=True, nogil=True)
 def bound_general(  # type: ignore[no-untyped-def]
-    sets, order, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, stream,
-    num_sweeps,
+    sets, order, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, incident,
+    stream, num_sweeps,
 ):  # fmt: skip
-    """The same for any state counts up to 64 (sets uint64 (n,)).
+    """The same for any state counts up to 64 (sets uint64 (n,)), and for factors over more variables (``incident``).
 
     A variable takes the state with the largest sum of its log-weight and a Gumbel number. State s stays in the set
     unless some state t beats it for every choice from the neighbors' sets. Tables as in ``logit_one``.
     """
+    around = incident[0]
+    digits = np.zeros(len(states), np.int64)
     noise = np.empty(largest(states))
     a, b, d, e = stream[0], stream[1], stream[2], stream[3]
     for _ in range(num_sweeps):
@@ -90,6 +110,14 @@ def bound_general(  # type: ignore[no-untyped-def]
                                     best = max(best, own - tables[base + t * row_steps[k]])
                             known >>= uint64(1)
                             x += 1
+                        if best == -np.inf:
+                            blocked = True
+                        elif best == np.inf:
+                            free = True
+                        else:
+                            lead += best
+                    for f in range(around[i], around[i + 1]):
+                        best = _best_lead(sets, states, incident, tables, f, s, t, digits)
                         if best == -np.inf:
                             blocked = True
                         elif best == np.inf:
