@@ -238,15 +238,14 @@ def test_swendsen_wang_and_not_mixed(run):
     assert "not_mixed" in out
 
 
-@pytest.mark.parametrize("burn_in", ["1", "100000000"])
-def test_interrupt_reports_what_was_collected(burn_in, tmp_path):
+def test_interrupt_reports_what_was_collected(tmp_path):
     model = tmp_path / "weak.uai"
     grid = ising_grid(10, 10, coupling_max=0.3, seed=0)
     write_model(grid, model)
     sample(grid, num_sweeps=100, burn_in=1, seed=0)  # compiled: an interrupt while it compiles ends the process
     kept = tmp_path / "run.ck"
     process = start_process(
-        "sample", model, "--num-sweeps", "100000000", "--burn-in", burn_in, "--json",
+        "sample", model, "--num-sweeps", "100000000", "--burn-in", "1", "--json",
         "--checkpoint", kept, "--checkpoint-seconds", "0",
     )  # fmt: skip
     try:
@@ -262,7 +261,6 @@ def test_interrupt_reports_what_was_collected(burn_in, tmp_path):
     facts = json.loads(out)
     assert facts["status"] == "interrupted"
     assert facts["stats"]["num_sweeps"] > 0
-    assert ("cut_short" in facts["stats"]) == (burn_in != "1")
 
 
 # -- bracket --------------------------------------------------------------------------------------------------------

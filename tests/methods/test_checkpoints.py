@@ -21,7 +21,6 @@ from fastmix import (
     FormatError,
     Interrupted,
 )
-from fastmix.chains.cpu import CpuChains
 from fastmix.instances import ising_grid
 from fastmix.methods import sampling_run
 from fastmix.methods.sampler import sample
@@ -44,45 +43,11 @@ def test_an_interrupt_returns_what_was_collected(monkeypatch):
     assert "interrupted" in result.status.advice
 
 
-@pytest.mark.parametrize(("calls", "burn_in"), [(3, 20), (7, 51)])
-def test_an_interrupt_before_the_first_batch_averages_for_a_moment(calls, burn_in, monkeypatch):
-    monkeypatch.setattr(sampling_run.Chains, "updates_per_step", 4 * 9 * 10)  # steps of 10 sweeps
-    stop_after(monkeypatch, calls, torn=True)
-    options = {"num_chains": 4, "num_sweeps": 1000, "burn_in": 50, "num_draws": 2, "edge_marginals": True, "seed": 3}
-    with pytest.raises(Interrupted, match="the result so far") as stopped:
-        sample(WEAK, **options, schedule="random-burn-in")
-    result = stopped.value.result
-    assert (result.status, result.stats["stopped_by"]) == (Status.INTERRUPTED, "interrupt")
-    assert result.stats["burn_in"] == burn_in
-    assert 4 <= result.stats["num_sweeps"] <= 1000
-    cut = f"burning in was cut short after {burn_in} of 50 sweeps"
-    assert (cut in result.stats["note"], "cut_short" in result.stats) == (burn_in < 50, burn_in < 50)
-    assert result.draws.shape == (4, 2, 9)
-    exact = fastmix.infer(WEAK, method="exact")
-    assert np.abs(result.node_marginals - exact.node_marginals).max() < 0.2
-    assert np.abs(result.edge_marginals - exact.edge_marginals).max() < 0.2
-
-
-def test_an_interrupt_before_the_first_sweeps_has_nothing_to_report(monkeypatch):
+def test_an_interrupt_while_burning_in_has_nothing_to_report(monkeypatch):
     stop_after(monkeypatch, 1)
     with pytest.raises(Interrupted, match=r"^interrupted while burning in, before there was anything") as stopped:
         sample(WEAK, num_chains=4, num_sweeps=640, seed=3)
     assert stopped.value.result is None
-
-
-def test_the_second_interrupt_ends_it_at_once(monkeypatch):
-    original, calls = CpuChains.sweep, []
-
-    def sweep(self, num_sweeps, *, collect):
-        calls.append(num_sweeps)
-        if len(calls) > 1:
-            raise KeyboardInterrupt
-        original(self, num_sweeps, collect=collect)
-
-    monkeypatch.setattr(CpuChains, "sweep", sweep)
-    with pytest.raises(Interrupted, match=r"^interrupted before there was anything to report$") as stopped:
-        sample(WEAK, num_chains=16, num_sweeps=640, seed=3)
-    assert (stopped.value.result, len(calls)) == (None, 3)
 
 
 def test_time_limit(monkeypatch):
@@ -177,7 +142,8 @@ def test_interrupted_runs_go_on_to_the_same_bits(kind, stop, tmp_path, monkeypat
     stop_after(monkeypatch, calls, torn=torn)
     with pytest.raises(Interrupted) as stopped:
         sample(lopsided(), checkpoint=path, checkpoint_seconds=1e9, **options)
-    assert stopped.value.result.status == Status.INTERRUPTED
+    result = stopped.value.result
+    assert result is None if calls == 2 else result.status == Status.INTERRUPTED  # the second call burns in
     assert path.exists()
     monkeypatch.undo()
     assert_same(sample(lopsided(), checkpoint=str(path), **options), expected)
@@ -298,10 +264,9 @@ def test_altered_checkpoints_are_refused(tmp_path):
         path.write_bytes(head + b"\n" + altered.getvalue())
         with pytest.raises(FormatError, match="the checkpoint is damaged; remove the file to begin anew"):
             sample(WEAK, checkpoint=str(path), **options)
-    bomb, lacking = io.BytesIO(), io.BytesIO()
-    np.savez_compressed(bomb, **arrays, zeros=np.zeros(1 << 20))
+    lacking = io.BytesIO()
     np.savez(lacking, **{name: array for name, array in arrays.items() if name != "states"})
-    for crafted in (b"", b"PK", bomb.getvalue(), lacking.getvalue()):  # with a sum that is right
+    for crafted in (b"", b"PK", lacking.getvalue()):  # with a sum that is right
         path.write_bytes(b"fastmix checkpoint 2 %s\n" % hashlib.sha256(crafted).hexdigest().encode() + crafted)
         with pytest.raises(FormatError, match="the checkpoint is damaged"):
             sample(WEAK, checkpoint=str(path), **options)

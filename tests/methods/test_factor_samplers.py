@@ -142,14 +142,14 @@ def test_paths_lead_to_the_model():
 
 def test_auto_takes_a_sampler_where_exact_inference_does_not_fit():
     weak, strong = grid_of_triangles(20, 0.1), grid_of_triangles(20, 2.0)
-    assert choose_method(weak, memory_limit=1e3).method == "gibbs"
-    assert choose_method(strong, memory_limit=1e3).method == "tempered"
-    assert choose_method(strong, memory_limit=1e3, log_z=True).method == "tempered"
+    assert choose_method(weak, memory_limit=1e3).chosen.name == "gibbs"
+    assert choose_method(strong, memory_limit=1e3).chosen.name == "tempered"
+    assert choose_method(strong, memory_limit=1e3, log_z=True).chosen.name == "tempered"
     parity = np.where(np.indices((2, 2, 2)).sum(axis=0) % 2, -np.inf, 0.0)
     scopes = [scope.tolist() for scope, _ in weak.factors]
     frozen = MarkovRandomField.from_factors([2] * 400, [(scope, parity) for scope in scopes[:150]])
     choice = choose_method(frozen, memory_limit=1e3)
-    assert choice.method == "loopy-bp"
+    assert choice.chosen.name == "loopy-bp"
     assert "cannot reach every configuration" in choice.reason
 
 

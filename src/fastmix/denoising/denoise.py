@@ -14,9 +14,9 @@ from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_count, check_positive, check_threads, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.denoising.fitting import Fit, fit_picture
-from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, add_noise, as_grey, binarise, check_grey, denoising_model
+from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, add_noise, as_grey, binarise, check_grey
 from fastmix.errors import Interrupted
-from fastmix.methods.base import METHODS, Method, find_method, make_method
+from fastmix.methods.base import METHODS, Method, make_method
 from fastmix.methods.inference import infer
 from fastmix.results import InferenceResult, Status, jsonable
 
@@ -30,40 +30,20 @@ _UPDATES = 3e8  # of single pixels: about 10 seconds on one core
 
 @dataclass(frozen=True, eq=False)
 class DenoiseResult:
-    """A picture, its noise removed, and how.
+    """A picture, its noise removed, and how."""
 
-    Attributes
-    ----------
-    clean : bool array (rows, cols) or None
-        The black-and-white picture that noise was added to; None when the picture came with its noise.
-    observed : float array (rows, cols)
-        Grey values X from 0 to 1.
-    picture : float array (rows, cols)
-        The restored grey values: black and white for two labels, the levels of the labels for those asked for, and
-        expectations between levels for a photograph.
-    marginals : float array (rows, cols), or (rows, cols, K) for more than two labels
-        Probability that a pixel is white, or of every label.
-    labels : bool or int array (rows, cols)
-        Most probable label of every pixel by itself; of two, white as True.
-    levels : float array (K,)
-        Grey values of the labels.
-    inference : InferenceResult
-        The answer behind, with status and error bars where the method has them.
-    stats : mapping
-        Seconds, what ended the method, and settings: ``coupling``, ``data_weight``, ``outliers``, as given or learnt.
-    provenance : mapping
-        As of any result; the seed is that of the noise and of the sampler.
-    """
-
-    clean: BoolArray | None
-    observed: FloatArray
+    clean: BoolArray | None  #: (rows, cols), the black-and-white picture that noise was added to, if it was
+    observed: FloatArray  #: (rows, cols), grey values X from 0 to 1
+    #: (rows, cols), the restored grey values: black and white for two labels, the levels of the labels for those asked
+    #: for, and expectations between levels for a photograph.
     picture: FloatArray
-    marginals: FloatArray
-    labels: NDArray[Any]
-    levels: FloatArray
-    inference: InferenceResult
+    marginals: FloatArray  #: (rows, cols), probability of white, or (rows, cols, K), of every one of K > 2 labels
+    labels: NDArray[Any]  #: (rows, cols), most probable label of every pixel by itself; of two, white as True
+    levels: FloatArray  #: (K,), grey values of the labels
+    inference: InferenceResult  #: the answer behind, with status and error bars where the method has them
+    #: Seconds, what ended the method, and settings: ``coupling``, ``data_weight``, ``outliers``, as given or learnt.
     stats: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)  #: the seed is that of the noise and of the sampler
 
     def __repr__(self) -> str:
         rows, cols = self.observed.shape
@@ -144,18 +124,10 @@ def denoise(
     method : str or Method, optional
         One of :func:`fastmix.infer`. By default ``annealed`` (see :func:`fastmix.denoising.anneal`) for two labels and
         for those asked for, ``loopy-bp`` for a photograph.
-    seed : int, optional
-        Drawn and returned when not given.
-    num_threads : int, optional
-        Of the method, where it has threads.
     time_limit : float, optional
         Seconds for the method, less those that learning its settings took.
-    backend : {"cpu", "cuda", "auto"}, optional
-        Where the method runs, see :func:`fastmix.infer`.
-    progress : "auto", None or callable
-        See :func:`fastmix.infer`.
-    **options
-        Of the method, such as ``num_chains``; see :func:`fastmix.infer`.
+    seed, num_threads, backend, progress, **options
+        As for :func:`fastmix.infer`; options are those of the method.
 
     Returns
     -------
@@ -169,12 +141,6 @@ def denoise(
         If the image is too large.
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` is the picture so far.
-
-    Notes
-    -----
-    With the paper's coupling the posterior of a photograph has regions that are frozen for every sampler that starts at
-    random: chains of Gibbs sampling and of Swendsen-Wang do not meet. Annealed populations are the default because they
-    came closest to the posterior in equal time (see :func:`fastmix.denoising.anneal`).
 
     Examples
     --------
@@ -201,23 +167,20 @@ def denoise(
         if noise is None:
             clean, observed = None, check_grey(grey)
             fit = fit_picture(observed, labels, seed, coupling=coupling, data_weight=data_weight)
-            model = fit.model(observed)
         else:
             clean = binarise(grey)
             observed = add_noise(clean, noise=noise, seed=seed)
             coupling = COUPLING if coupling is None else coupling
             data_weight = DATA_WEIGHT if data_weight is None else data_weight
-            model = denoising_model(observed, coupling=coupling, data_weight=data_weight)
             fit = Fit(np.array([0.0, 1.0]), coupling, data_weight, None, 0.0, 0.0, False)
-        chosen = method if method is not None else "loopy-bp" if fit.smooth else DEFAULT_METHOD
-        kind = type(chosen) if isinstance(chosen, Method) else find_method(chosen)
-        given = {name: value for name, value in options.items() if value is not None}
-        if chosen == DEFAULT_METHOD:
+        model = fit.model(observed)
+        wanted = method if method is not None else "loopy-bp" if fit.smooth else DEFAULT_METHOD
+        given = {key: value for key, value in options.items() if value is not None}
+        if wanted == DEFAULT_METHOD:
             given = {**_effort(model.num_variables), **given}
         elif method is None:
             given = {**_MESSAGES, **given}
-        shared: dict[str, Any] = {"time_limit": clock.rest(), "backend": backend, "progress": listener}
-        shared |= {"seed": seed if kind.seeded else None, "num_threads": num_threads if kind.threaded else None}
+        chosen = make_method(wanted, given)
 
         def result(inference: InferenceResult) -> DenoiseResult:
             num_labels = len(fit.levels)
@@ -234,7 +197,11 @@ def denoise(
             )  # fmt: skip
 
         try:
-            return result(infer(model, method=make_method(chosen, given), **shared))
+            answer = infer(
+                model, method=chosen, time_limit=clock.rest(), backend=backend, progress=listener,
+                seed=seed if chosen.seeded else None, num_threads=num_threads if chosen.threaded else None,
+            )  # fmt: skip
+            return result(answer)
         except Interrupted as stop:
             raise Interrupted(str(stop), None if stop.result is None else result(stop.result)) from None
 

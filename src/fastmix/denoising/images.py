@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_PIXELS", "PICTURES", "load_image", "parse_size", "resize", "write_comparison", "write_picture"]
 
-_MOST_PIXELS = 250_000_000  # what is decoded at all: a few bytes per pixel
 MAX_PIXELS = 1_000_000  # what is denoised unless asked for: minutes
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")  # ends of names
 _PANEL_WIDTH = 240  # pixels that a panel of the comparison has at least, by whole factors
@@ -46,14 +45,10 @@ def load_image(
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
     FormatError
         If it is not an image.
     ResourceError
         If it is too large, at the size asked for, to be denoised in memory.
-    ImportError
-        If Pillow is not installed; the message names the extra.
 
     Examples
     --------
@@ -77,8 +72,6 @@ def load_image(
         with warnings.catch_warnings(), image_module.open(path) as image:
             warnings.simplefilter("ignore", image_module.DecompressionBombWarning)  # the size is judged here
             width, height = image.size
-            if width * height > _MOST_PIXELS:
-                raise ResourceError(f"{path}: {width}x{height} pixels are too many to read; scale it down first")
             if size is None:
                 if width * height > max_pixels:
                     raise ResourceError(

@@ -1,10 +1,4 @@
-"""The model of a noisy black-and-white picture (Liu and Domke 2014, section 7.2).
-
-Every pixel has a label Y of -1 (black) or 1 (white) and an observed grey value X in [0, 1]. On the grid of pixels with
-four neighbors each, every pair counted once,
-
-    p(Y | X) ~ exp( coupling * sum_ij Y_i Y_j + data_weight * sum_i (2 X_i - 1) Y_i ).
-"""
+"""The models of noisy pictures: black and white (Liu and Domke 2014, section 7.2), and of several grey levels."""
 
 from __future__ import annotations
 
@@ -28,7 +22,6 @@ COUPLING = 0.7
 DATA_WEIGHT = 0.25
 NOISE = 1.25
 
-_LEAST_SIDE = 2
 _BYTES_PER_PIXEL = 1500  # model, sampler, sums of the chains and the arrays in between, at their largest
 
 
@@ -36,11 +29,6 @@ def as_grey(image: ArrayLike) -> FloatArray:
     """An image of at least 2x2 finite values as grey (rows, cols); colors are weighted as the eye does (ITU-R 601).
 
     Whole numbers of 8 or 16 bits are scaled to [0, 1]; other values stay as they are.
-
-    Examples
-    --------
-    >>> as_grey(np.array([[0, 255], [51, 102]], dtype=np.uint8)).tolist()
-    [[0.0, 1.0], [0.2, 0.4]]
     """
     array = np.asarray(image)
     if array.dtype.kind not in "buif":
@@ -52,8 +40,8 @@ def as_grey(image: ArrayLike) -> FloatArray:
         raise ValueError(f"image must have shape (rows, cols) or (rows, cols, 3), got {array.shape}")
     if array.dtype in (np.uint8, np.uint16):
         values = values / np.iinfo(array.dtype).max
-    if min(values.shape) < _LEAST_SIDE:
-        raise ValueError(f"image must have at least {_LEAST_SIDE} rows and columns, got {values.shape}")
+    if min(values.shape) < 2:
+        raise ValueError(f"image must have at least 2 rows and columns, got {values.shape}")
     if not np.isfinite(values).all():
         raise ValueError("image must hold finite values, got nan or inf")
     return values
@@ -91,28 +79,11 @@ def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArra
 def denoising_model(
     observed: ArrayLike, *, coupling: float = COUPLING, data_weight: float = DATA_WEIGHT
 ) -> MarkovRandomField:
-    """The posterior of the labels given grey values.
+    """The posterior of the labels Y of -1 or 1 given grey values X (rows, cols) from 0, black, to 1, white.
 
-    Parameters
-    ----------
-    observed : float array (rows, cols)
-        From 0, black, to 1, white.
-    coupling : float
-        How strongly neighbors want to agree, at least 0.
-    data_weight : float
-        How much a pixel believes its grey value, at least 0.
-
-    Returns
-    -------
-    MarkovRandomField
-        Variable ``r * cols + c`` is the pixel at row r and column c; state 1 is white.
-
-    Raises
-    ------
-    ValueError
-        If a grey value is outside [0, 1] or a weight is negative.
-    ResourceError
-        If the picture is too large for the memory.
+    It is ``p(Y | X) ~ exp(coupling sum_ij Y_i Y_j + data_weight sum_i (2 X_i - 1) Y_i)`` on the grid of the pixels.
+    Variable ``r * cols + c`` of the model is the pixel at row r and column c; state 1 is white. A ValueError if a grey
+    value is outside [0, 1] or a weight is negative, a ResourceError if the picture is too large for the memory.
 
     Examples
     --------
@@ -121,11 +92,9 @@ def denoising_model(
     """
     x = check_grey(observed)
     check_size(*x.shape)
-    rows, cols = x.shape
-    edges = graphs.grid_edges(rows, cols)
     weight = check_positive("data_weight", data_weight, or_zero=True)
     strength = check_positive("coupling", coupling, or_zero=True)
-    return MarkovRandomField.ising(edges, strength, weight * (2.0 * x.reshape(-1) - 1.0))
+    return MarkovRandomField.ising(graphs.grid_edges(*x.shape), strength, weight * (2.0 * x.reshape(-1) - 1.0))
 
 
 def check_grey(observed: ArrayLike) -> FloatArray:
@@ -137,13 +106,7 @@ def check_grey(observed: ArrayLike) -> FloatArray:
 
 
 def agreement(levels: FloatArray, reach: float | None = None) -> FloatArray:
-    """How much two labels agree (K, K): 1 for the same; otherwise 0, or less and less up to a distance of ``reach``.
-
-    Examples
-    --------
-    >>> agreement(np.array([0.0, 0.25, 1.0]), 0.5).tolist()
-    [[1.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]
-    """
+    """How much two labels agree (K, K): 1 for the same; otherwise 0, or less and less up to a distance of ``reach``."""
     if reach is None:
         return np.eye(len(levels))
     return np.maximum(0.0, 1.0 - np.abs(levels[:, None] - levels) / reach)

@@ -14,25 +14,9 @@ def ancestral_sample(network: BayesianNetwork, *, num_draws: int = 1000, seed: i
     """Independent exact configurations of a Bayesian network without evidence, with their relative frequencies.
 
     Variables are drawn one after another, each given its parents (:meth:`BayesianNetwork.sample`): nothing has to mix.
-    With evidence use :func:`fastmix.draw_exact` or :func:`fastmix.sample` on ``network.to_model()``.
-
-    Parameters
-    ----------
-    network : BayesianNetwork
-        From :func:`fastmix.io.read_network`, for example.
-    num_draws : int
-    seed : int, optional
-        Drawn and returned when not given.
-
-    Returns
-    -------
-    DrawResult
-        About ``network.to_model()``, of the method ``ancestral``.
-
-    Raises
-    ------
-    ResourceError
-        If the draws need more than half of the free memory.
+    The result is about ``network.to_model()``; with evidence use :func:`fastmix.draw_exact` or :func:`fastmix.sample`
+    on that. The seed is drawn and returned when not given. A :class:`ResourceError` if the draws need more than half of
+    the free memory.
 
     Examples
     --------

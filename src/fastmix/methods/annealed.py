@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -36,8 +36,7 @@ _INFORMATIVE = 1.0  # standard deviation of the logarithm of the weights up to w
 _ANNEALING_SHARE, _COLLECTING_SHARE = 0.7, 0.9  # of a time limit, at the end of each
 _LAST_SWEEPS = 12  # as many seconds as these take are left for the averages, which go through all states and sums, too
 _LARGEST_STEP = 0.1  # of the couplings at once, where their energy hardly varies
-_MOST_KEPT = 1 << 20  # states of all chains up to which sums are taken often, so that an interrupt leaves some
-_MOST_FLIPS = 1e7  # states times edges up to which modes are looked at with every variable changed
+_MOST_FLIPS = 2e6  # states of either end of all edges up to which modes are looked at with every variable changed
 _LOOKS, _LOOK_SHARE = 8, 0.1  # at the energies, that the length of a step follows from, and of a time limit
 _BATCH_UPDATES = 1e7  # between two looks at the clock: a fraction of a second
 _MODES_SHARE = 0.05  # of a time limit, for configurations of large weight to compare with
@@ -45,24 +44,15 @@ _SIGMAS = 5.0  # standard errors of the mean log-weight of the chains, for them 
 _AGREEMENT = 0.02  # mean standard error of a probability over populations, above which they disagree
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AnnealedResult(InferenceResult):
-    """Marginals from annealed populations.
+    """Marginals from annealed populations."""
 
-    Attributes
-    ----------
-    std_error : float array, aligned with ``model.log_unary``
-        Standard error of every probability, from the differences between the populations.
-    log_weights : float array (num_populations,)
-        How much each population counts, as the logarithm of its estimate of Z over that of independent variables; zeros
-        where all count alike.
-    states : int array (num_populations * num_chains, n)
-        Where the chains ended.
-    """
-
-    std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
-    log_weights: FloatArray = field(default_factory=lambda: np.zeros(0))
-    states: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    std_error: FloatArray  #: of every probability (as ``model.log_unary``), from the differences between populations
+    #: (num_populations,), how much each population counts, as the logarithm of its estimate of Z over that of
+    #: independent variables; zeros where all count alike.
+    log_weights: FloatArray
+    states: IntArray  #: (num_populations * num_chains, n), where the chains ended
 
 
 @dataclass(frozen=True)
@@ -101,7 +91,7 @@ class Annealed(Method):
         check_memory(required, f"num_populations times num_chains, {chains},", "run fewer or smaller populations")
         modes = find_modes(model, seed=context.seed, clock=clock.part(_MODES_SHARE))
         run = _Populations(model, self.num_populations, self.num_chains, context.seed, context.num_threads, clock)
-        step = run.spread() / self.num_steps
+        step = math.sqrt(run.variance) / self.num_steps
         resampled = (step <= _INFORMATIVE or context.log_z) if self.resample is None else bool(self.resample)
         late, planned = False, math.ceil(1.5 * self.num_steps * self.sweeps_per_step)
         while run.scale < 1.0:
@@ -199,15 +189,12 @@ def anneal(
     -------
     AnnealedResult
         Status ``not_mixed`` when the populations disagree, or when known configurations outweigh all that they visit.
+        Costs ``1.5 num_steps sweeps_per_step`` sweeps of every chain.
 
     Raises
     ------
     UnfitMethodError
         If the model is not of the class.
-
-    Notes
-    -----
-    Costs ``1.5 num_steps sweeps_per_step`` sweeps of every chain.
 
     References
     ----------
@@ -259,7 +246,7 @@ class _Populations:
         self.paces: deque[float] = deque(maxlen=5)  # seconds per sweep, lately
         # Variables without couplings: independent draws. Steps follow from what was seen before the configurations that
         # they weigh, or those that weigh more would have shorter steps, and count less.
-        self.variance, looks = 0.0, 0
+        self.variance, looks = 0.0, 0  # of the energy of the couplings, in the configurations before the present ones
         while model.num_edges and looks < _LOOKS and not (looks and clock.past(_LOOK_SHARE)):
             self._timed(lambda: self.engine.sweep(1))
             looks += 1
@@ -284,10 +271,6 @@ class _Populations:
         mean = float(np.logaddexp.reduce(ratio)) - math.log(count)
         return independent_log_z(self.model) + mean, math.sqrt(error)
 
-    def spread(self) -> float:
-        """Standard deviation of the energy of the couplings, in the configurations before the present ones."""
-        return math.sqrt(self.variance)
-
     def _energy_variance(self) -> float:
         return float(self.engine.energies()[1].reshape(self.shape).var(axis=1, ddof=1).mean())
 
@@ -300,7 +283,7 @@ class _Populations:
 
         Returns whether the time asked for fewer sweeps or a larger step: averages need chains at the model itself.
         """
-        spread = self.spread()
+        spread = math.sqrt(self.variance)
         move = min(_LARGEST_STEP, 1.0 - self.scale, max(step / spread, 1.0 / _MOST_STEPS) if spread > 0 else math.inf)
         limit, steps, late = self.clock.limit, (1.0 - self.scale) / move, False
         if limit is not None:
@@ -320,21 +303,17 @@ class _Populations:
 
     def collect(self, num_sweeps: int) -> tuple[FloatArray, int, str]:
         """Sums of the probabilities over sweeps at the model itself, how many there were, and what ended them."""
-        done, batch = 0, max(1, min(num_sweeps // 20, int(_BATCH_UPDATES / max(1, self.updates))))
-        total, sums, swept = self.sweeps + num_sweeps, np.zeros(0), 0
-        keeps = len(self.model.log_unary) * self.engine.num_chains <= _MOST_KEPT
+        batch = max(1, min(num_sweeps // 20, int(_BATCH_UPDATES / max(1, self.updates))))
+        sums, done, total = np.zeros(0), 0, self.sweeps + num_sweeps
         try:
             while done < num_sweeps:
-                count = min(batch, num_sweeps - swept)
+                count = min(batch, num_sweeps - done)
                 self.engine.sweep(count, collect=True)
-                swept, self.sweeps = swept + count, self.sweeps + count
+                latest = self.engine.take_sums()
+                sums, done, self.sweeps = latest + sums if done else latest, done + count, self.sweeps + count
                 speed = self.sweeps * self.updates / self.clock.used()
                 self.clock.report(self.sweeps, total, "sweeps", per_second=speed)
-                late = self.clock.past(_COLLECTING_SHARE) or self.clock.left() < _LAST_SWEEPS * self.pace()
-                if keeps or late or swept == num_sweeps:
-                    latest = self.engine.take_sums()
-                    sums, done = latest + sums if done else latest, swept
-                if late:
+                if self.clock.past(_COLLECTING_SHARE) or self.clock.left() < _LAST_SWEEPS * self.pace():
                     break
         except KeyboardInterrupt:
             if not done:
@@ -364,24 +343,20 @@ def _entropy(mean: FloatArray) -> float:
 def _known(model: MarkovRandomField, modes: IntArray, log_z: float) -> FloatArray:
     """The probability of a configuration that is known of, for every state: chains that never met it fall short of it.
 
-    These are the modes with one variable changed to the state, or as they are in models where that would take long.
+    These are the modes with one variable changed to the state; in the largest models they are not looked at.
     """
     logs, first = np.full(len(model.log_unary), -np.inf), model.unary_offsets[:-1]
-    flips = len(logs) * max(1, model.num_edges) <= _MOST_FLIPS
-    if flips and len(modes):  # what the tables of every edge add to the states of either end
-        owner, starts, own_steps, other_steps = model.structure.directed
-        begins, entries = rows_of(model.unary_offsets, owner)
-        ends = np.repeat(np.arange(len(owner)), np.diff(begins))
-        own = starts[ends] + own_steps[ends] * (entries - first[owner[ends]])
-        neighbors = model.adjacency.neighbors[ends]
+    # What the tables of every edge add to the states of either end.
+    owner, starts, own_steps, other_steps = model.structure.directed
+    begins, entries = rows_of(model.unary_offsets, owner)
+    if len(entries) > _MOST_FLIPS:
+        return np.zeros(len(logs))
+    ends = np.repeat(np.arange(len(owner)), np.diff(begins))
+    own = starts[ends] + own_steps[ends] * (entries - first[owner[ends]])
     for mode, weight in zip(modes, np.atleast_1d(model.log_weight(modes)), strict=True):
-        found = first + mode
-        if not flips:
-            logs[found] = np.maximum(logs[found], weight)
-            continue
-        beside = model.log_pairwise[own + other_steps[ends] * mode[neighbors]]
+        beside = model.log_pairwise[own + other_steps[ends] * mode[model.adjacency.neighbors[ends]]]
         local = model.log_unary + np.bincount(entries, beside, len(logs))
-        logs = np.maximum(logs, weight + local - np.repeat(local[found], model.num_states))
+        logs = np.maximum(logs, weight + local - np.repeat(local[first + mode], model.num_states))
     return np.exp(np.minimum(0.0, logs - log_z))
 
 

@@ -36,12 +36,9 @@ _MOST_WIDTH = 100_000  # variables for whose width there is time
 
 @dataclass(frozen=True)
 class Auto(MemoryLimited):
-    """The method that fits the model, the memory and the time; see the notes of :func:`fastmix.infer`.
+    """The method that fits the model, the memory and the time; see :func:`fastmix.infer`.
 
-    Parameters
-    ----------
-    memory_limit : float, optional
-        Bytes for exact inference; half of the memory that is free by default.
+    ``memory_limit`` (bytes) is for exact inference, half of the memory that is free by default.
     """
 
     name: ClassVar[str] = "auto"
@@ -56,7 +53,6 @@ class Auto(MemoryLimited):
         except KeyboardInterrupt:
             raise Interrupted("interrupted while a method was chosen, before there was anything to report") from None
         result: InferenceResult | None = None
-        tried: InferenceResult | None = None
         if choice.plan is not None:
             # By its estimate there is time: without a limit of the user's own it may take as long as it takes.
             limit = Clock() if clock.asked is None else clock.part(_EXACT_RUN)
@@ -72,16 +68,7 @@ class Auto(MemoryLimited):
             if tried.status is Status.INTERRUPTED or (method is choice.trial and tried.stats["stopped_by"] == "done"):
                 method, result = choice.trial, tried
         if result is None:
-            try:
-                result = _run(method, model, context, clock.part(1.0))
-            except KeyboardInterrupt:
-                if tried is None:
-                    raise
-                result = tried
-            if tried is not None and choice.trial is not None and (result is tried or result.stats.get("cut_short")):
-                # Interrupted before it had averaged much: the short run has more.
-                stats = {**tried.stats, "stopped_by": "interrupt"}
-                method, result = choice.trial, replace(tried, status=Status.INTERRUPTED, stats=stats)
+            result = _run(method, model, context, clock.part(1.0))
         stats = {"guarantee": method.guarantee, **result.stats, "reason": reason}
         return replace(result, stats=stats)
 
@@ -99,29 +86,12 @@ def _run(method: Method, model: MarkovRandomField, context: Context, clock: Cloc
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A method for a model.
-
-    Attributes
-    ----------
-    chosen : Method
-        With the options that it is run with.
-    reason : str
-        In a sentence.
-    plan : ExactPlan or None
-        The elimination tree, when the method is exact inference.
-    trial : Method or None
-        Another method, which is taken instead if it says ``ok`` after a share of the time.
-    """
+    """A method for a model, and the reason in a sentence."""
 
     chosen: Method
     reason: str
-    plan: ExactPlan | None = None
-    trial: Method | None = None
-
-    @property
-    def method(self) -> str:
-        """Name of the method."""
-        return self.chosen.name
+    plan: ExactPlan | None = None  # the elimination tree, when the method is exact inference
+    trial: Method | None = None  # another, which is taken instead if it says ``ok`` after a share of the time
 
 
 def _choose(model: MarkovRandomField, memory_limit: float | None, clock: Clock, log_z: bool) -> Choice:
@@ -178,7 +148,6 @@ def _choose_log_z(model: MarkovRandomField, too_much: str) -> Choice:
 
 def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choice:
     """For models that Gibbs sampling is not certified for."""
-    from fastmix.methods.diagnostics import log_odds_swings
     from fastmix.methods.sampler import Gibbs, SwendsenWang
     from fastmix.methods.swendsen_wang import is_swendsen_wang
     from fastmix.methods.tempering.api import Tempered
@@ -187,10 +156,7 @@ def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choi
     times = _ladder_seconds(model) / (_TEMPERED_SHARE * seconds)
     fits = bool(model.num_states.max(initial=1) <= _MOST_TEMPERED_STATES)
     attractive = is_swendsen_wang(model)
-    if model.num_factors:
-        total = float(log_odds_swings(model).mean()) / 4.0
-    else:
-        total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
+    total = 2.0 * float(edge_dependencies(model).max(axis=1, initial=0.0).sum()) / max(1, model.num_variables)
     gibbs = Gibbs(num_sweeps=_NUM_SWEEPS)
     if total <= _WEAK and not attractive:
         return Choice(gibbs, f"{slow}, but dependencies are weak, {total:.2g} per variable on average")
@@ -217,8 +183,6 @@ def _ladder_seconds(model: MarkovRandomField) -> float:
 
     A ladder needs about 2 sqrt(n) rungs, some round trips of as many sweeps each, and four ensembles or more.
     """
-    n = model.num_variables
-    rungs = 2.0 * n**0.5 + 1.0
-    sweeps = 20.0 * rungs
+    n, rungs = model.num_variables, 2.0 * model.num_variables**0.5 + 1.0
     work = max(1.0, 2.0 * model.num_edges / max(1, n) / _MANY_NEIGHBORS)
-    return 4.0 * rungs * sweeps * n * work / _UPDATES_PER_SECOND
+    return 4.0 * rungs * (20.0 * rungs) * n * work / _UPDATES_PER_SECOND

@@ -20,7 +20,7 @@ and :func:`fastmix.testing.assert_conforms` know it. A package that declares an 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -59,70 +59,34 @@ def option(
 
 @dataclass(frozen=True)
 class Context:
-    """What a run is given beside the model and its own options; made once per call.
-
-    Attributes
-    ----------
-    seed : int
-    clock : Clock
-        Since the call began: ``past()`` says when to stop, ``report()`` tells how far the run has come.
-    num_threads : int
-    backend : {"cpu", "cuda", "auto"}
-    edge_marginals : bool or None
-        Whether joint probabilities of neighbors are wanted; None where the user did not say.
-    log_z : bool
-        Whether log Z is.
-    given : bool
-        Whether the model is one given evidence, for messages.
-    reduction : Reduction or None
-        How the model of the run came from that of the user.
-    certify : bool
-        Whether what is guaranteed is worth the time of a certificate.
-    pool : Pool or None
-        Workers to share chains with.
-    """
+    """What a run is given beside the model and its own options; made once per call."""
 
     seed: int
-    clock: Clock
+    clock: Clock  #: since the call began: ``past()`` says when to stop, ``report()`` tells how far the run has come
     num_threads: int = 1
-    backend: str = "cpu"
-    edge_marginals: bool | None = None
-    log_z: bool = False
-    given: bool = False
-    reduction: Reduction | None = None
-    certify: bool = True
-    pool: Pool | None = None
+    backend: str = "cpu"  #: or cuda or auto
+    edge_marginals: bool | None = None  #: whether they are wanted; None where the user did not say
+    log_z: bool = False  #: whether it is wanted
+    given: bool = False  #: whether the model is one given evidence, for messages
+    reduction: Reduction | None = None  #: how the model of the run came from that of the user
+    certify: bool = True  #: whether what is guaranteed is worth the time of a certificate
+    pool: Pool | None = None  #: workers to share chains with
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way of inference: a frozen dataclass whose fields are its options, each of which it validates.
+    """A way of inference: a frozen dataclass whose fields are its options, each of which it validates."""
 
-    Attributes
-    ----------
-    name : str
-        By which users call it.
-    guarantee : str
-        What is known about its answers.
-    seeded, threaded, on_gpu, gives_log_z : bool
-        Whether ``seed``, ``num_threads``, ``backend="cuda"`` and ``log_z=True`` mean something to it.
-    takes_factors : bool
-        Whether models may have factors over three or more variables.
-    drops_forbidden : bool
-        Whether states that a unary forbids are taken out of the model before :meth:`run`.
-    shares : bool
-        Whether it has chains that an ``executor`` can run.
-    """
-
-    name: ClassVar[str]
-    guarantee: ClassVar[str] = "none"
+    name: ClassVar[str]  #: by which users call it
+    guarantee: ClassVar[str] = "none"  #: what is known about its answers
+    #: Whether seed, num_threads, backend="cuda" and log_z=True mean something to it.
     seeded: ClassVar[bool] = True
     threaded: ClassVar[bool] = True
     on_gpu: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = False
-    takes_factors: ClassVar[bool] = False
-    drops_forbidden: ClassVar[bool] = True
-    shares: ClassVar[bool] = False
+    takes_factors: ClassVar[bool] = False  #: whether models may have factors over three or more variables
+    drops_forbidden: ClassVar[bool] = True  #: whether states that a unary forbids are taken out before run()
+    shares: ClassVar[bool] = False  #: whether it has chains that an executor can run
 
     def check(self, model: MarkovRandomField) -> None:
         """Raise an :class:`UnfitMethodError` that says why, where the method cannot answer for this model."""
@@ -216,25 +180,19 @@ def options_of(method: type[Method]) -> dict[str, dataclasses.Field[Any]]:
     return {f.name: f for f in fields(method)}
 
 
-_SHARED = {"seed": "seeded", "num_threads": "threaded"}
-
-
-def _takers(name: str) -> Iterator[str]:
-    """The methods that an option is for."""
-    for other in method_names():
-        found = find_method(other)
-        if other != "auto" and (name in options_of(found) or (name in _SHARED and getattr(found, _SHARED[name]))):
-            yield other
+def _takes(method: type[Method], name: str) -> bool:
+    flag = {"seed": "seeded", "num_threads": "threaded"}.get(name)
+    return name in options_of(method) if flag is None else getattr(method, flag)
 
 
 def refuse_unknown(method: type[Method], given: Mapping[str, Any]) -> None:
     """A ValueError for an option that a method does not have, which says whose it is."""
     for name in given:
-        if name in options_of(method) or (name in _SHARED and getattr(method, _SHARED[name])):
-            continue
-        if takers := list(_takers(name)):
-            raise ValueError(f"{name} must not be given with method {method.name!r}: it is for {', '.join(takers)}")
-        raise ValueError(f"{name} is an option of no method; {method.name!r} takes {', '.join(options_of(method))}")
+        if not _takes(method, name):
+            takers = [other for other in method_names() if other != "auto" and _takes(find_method(other), name)]
+            if takers:
+                raise ValueError(f"{name} must not be given with method {method.name!r}: it is for {', '.join(takers)}")
+            raise ValueError(f"{name} is an option of no method; {method.name!r} takes {', '.join(options_of(method))}")
 
 
 def make_method(method: str | Method, options: Mapping[str, Any], argument: str = "method") -> Method:
@@ -268,7 +226,8 @@ def run_method(
     check_model(model)
     backend = "cpu" if backend is None else backend
     check_backend(backend)
-    refuse_unknown(type(method), {k: v for k, v in {"seed": seed, "num_threads": num_threads}.items() if v is not None})
+    given = {"seed": seed, "num_threads": num_threads}
+    refuse_unknown(type(method), {name: value for name, value in given.items() if value is not None})
     if backend == "cuda" and not method.on_gpu:
         raise UnfitMethodError(
             f"backend must be cpu for the method {method.name}, got 'cuda'; gibbs and tempered can run on a GPU"

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import as_float_array, check_backend, check_seconds, check_threads, choose_seed, require
+from fastmix._checks import as_float_array, check_backend, check_seconds, check_threads, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
 from fastmix.io.files import atomic_write
@@ -26,7 +26,6 @@ __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
 
 # Who is believed when exact inference is not feasible, the first that ran and is satisfied with itself.
 _REFERENCES = ("tempered", "gibbs", "swendsen-wang", "projected", "loopy-bp", "mean-field")
-_REFUSED = "refused"
 _NOT_COMPARED = ("auto", "perfect")  # unless they are named: it is one of the others; it takes no limit
 
 
@@ -36,41 +35,26 @@ class Row:
 
     method: str
     status: str  # as in the result of the method, or ``refused`` for one that does not fit the model
-    mean_error: float | None  # mean and largest total variation distance of a variable's marginal from the reference
-    max_error: float | None
-    std_error: float | None  # largest standard error that the method states for the model asked about
-    projected_std_error: float | None  # the same for the projected model, of the method ``projected``
-    log_z: float | None
-    seconds: float  # wall clock, compilation included where it was the first use of the method
-    note: str  # the guarantee, or the reason of a refusal
+    mean_error: float | None = None  # mean and largest total variation distance of a marginal from the reference
+    max_error: float | None = None
+    std_error: float | None = None  # largest standard error that the method states for the model asked about
+    projected_std_error: float | None = None  # the same for the projected model, of the method ``projected``
+    log_z: float | None = None
+    seconds: float = 0.0  # wall clock, compilation included where it was the first use of the method
+    note: str = ""  # the guarantee, or the reason of a refusal
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Rows of a comparison.
-
-    Attributes
-    ----------
-    model : MarkovRandomField
-    reference : str or None
-        What errors are measured against; None if nothing could serve.
-    rows : tuple of Row
-    results : dict of InferenceResult
-        By method, for those that ran.
-    provenance : dict
-    status : Status
-        ``interrupted`` after Ctrl-C: methods that were still to come have no row.
-    stats : mapping
-        Seconds, and what ended the comparison.
-    """
+    """Rows of a comparison."""
 
     model: MarkovRandomField
-    reference: str | None
+    reference: str | None  #: what errors are measured against; None if nothing could serve
     rows: tuple[Row, ...]
-    results: dict[str, InferenceResult]
+    results: dict[str, InferenceResult]  #: by method, for those that ran
     provenance: dict[str, Any]
-    status: Status = Status.OK
-    stats: Mapping[str, Any] = field(default_factory=dict)
+    status: Status = Status.OK  #: ``interrupted`` after Ctrl-C: methods that were still to come have no row
+    stats: Mapping[str, Any] = field(default_factory=dict)  #: seconds, and what ended the comparison
 
     def __repr__(self) -> str:
         lines = [f"Comparison against {self.reference or 'nothing'}, {self.model}"]
@@ -108,33 +92,25 @@ class Comparison:
         target.mkdir(parents=True, exist_ok=True)
         table = target / "comparison.csv"
         with atomic_write(str(table)) as file:
-            names = [f.name for f in fields(Row)]
-            writer = csv.DictWriter(file, names)
+            writer = csv.DictWriter(file, list(self.columns()))
             writer.writeheader()
             writer.writerows(asdict(row) for row in self.rows)
-        require("matplotlib", extra="plot", purpose="pictures")
-        from matplotlib.figure import Figure
+        figure = self.plot().figure
+        from matplotlib import pyplot
 
-        figure = Figure(figsize=self._size(), layout="constrained")
-        self.plot(figure.add_subplot())
         pictures = [target / f"comparison.{suffix}" for suffix in ("png", "svg")]
         for path in pictures:
             figure.savefig(path, dpi=150)
+        pyplot.close(figure)
         return [table, *pictures]
-
-    def _size(self) -> tuple[float, float]:
-        """Of a picture, inches."""
-        return 7.0, 1.2 + 0.45 * max(1, sum(row.mean_error is not None for row in self.rows))
 
     def plot(self, axes: Any = None) -> Any:
         """Mean and largest error of every method, with its seconds (Matplotlib, extra ``plot``); the axes come back."""
-        axes = _show.new_axes(axes, figsize=self._size())
         rows = [row for row in self.rows if row.mean_error is not None][::-1]
+        axes = _show.new_axes(axes, figsize=(7.0, 1.2 + 0.45 * max(1, len(rows))))
         floor = 1e-6  # exact answers have an error of zero, which a logarithmic axis cannot show
         for y, row in enumerate(rows):
-            assert row.mean_error is not None
-            assert row.max_error is not None
-            mean, top = max(row.mean_error, floor), max(row.max_error, floor)
+            mean, top = (max(error or 0.0, floor) for error in (row.mean_error, row.max_error))
             color = "#0072b2" if row.status == "ok" else "#d55e00"
             axes.plot([mean, top], [y, y], color=color, linewidth=2, alpha=0.5, solid_capstyle="round")
             axes.plot(mean, y, "o", color=color, markersize=8)
@@ -220,12 +196,16 @@ def compare(
     wanted = [name for name in method_names() if name not in _NOT_COMPARED] if methods is None else list(methods)
     if not wanted:
         raise ValueError(f"methods must name at least one of {', '.join(method_names())}, got none")
-    given = {"memory_limit": memory_limit}
+    trusted = None if reference is None else as_float_array("reference", reference)
+    if trusted is not None and trusted.shape != model.log_unary.shape:
+        raise ValueError(
+            f"reference must have {len(model.log_unary)} numbers, one per state, got shape {trusted.shape}"
+        )
     chosen: dict[str, Method] = {}
     for item in ["exact", *wanted]:
         found = type(item) if isinstance(item, Method) else find_method(item, "methods")
-        own = {} if isinstance(item, Method) else {k: v for k, v in given.items() if k in options_of(found)}
-        chosen[found.name] = make_method(item, own)
+        limited = not isinstance(item, Method) and "memory_limit" in options_of(found)
+        chosen[found.name] = make_method(item, {"memory_limit": memory_limit} if limited else {})
     names = list(dict.fromkeys(item.name if isinstance(item, Method) else item for item in wanted))
     seed, time_limit = choose_seed(seed), check_seconds(time_limit)
     check_threads(num_threads)
@@ -233,88 +213,64 @@ def compare(
     results: dict[str, InferenceResult] = {}
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}
-    interrupted = False
+    stopped_by = "done"
     with listening(progress, "compare") as listener:
         whole = Clock()
         for number, (name, method) in enumerate(chosen.items()):
             clock = Clock(listener=listener, what=name)
             clock.report(number, len(chosen), "methods")
-            shared: dict[str, Any] = {"evidence": evidence, "progress": None}
-            shared |= {"time_limit": None if name == "exact" else time_limit}
-            shared |= {"seed": seed if method.seeded else None, "num_threads": num_threads if method.threaded else None}
-            shared |= {"backend": backend if method.on_gpu else None}
             try:
-                results[name] = infer(model, method=method, **shared)
-            except Interrupted as stop:
-                if stop.result is None and not results:
+                results[name] = infer(
+                    model, method=method, evidence=evidence, progress=None,
+                    time_limit=None if name == "exact" else time_limit, backend=backend if method.on_gpu else None,
+                    seed=seed if method.seeded else None, num_threads=num_threads if method.threaded else None,
+                )  # fmt: skip
+            except KeyboardInterrupt as stop:
+                stopped_by = "interrupt"
+                if (partial := getattr(stop, "result", None)) is not None:
+                    results[name] = partial
+                elif not results:
                     raise
-                interrupted = True
-                if stop.result is not None:
-                    results[name] = stop.result
-                else:
-                    refused[name] = str(stop)
-            except KeyboardInterrupt:
-                if not results:
-                    raise
-                interrupted = True
-                break
             except FastmixError as error:
                 if name == "exact" and not isinstance(error, ResourceError):
                     raise  # the model or the evidence is at fault: no other method can do better
                 refused[name] = str(error)
             seconds[name] = clock.seconds()
-            if interrupted:
+            if stopped_by == "interrupt":
                 break
-    trusted, trusted_name = _reference(model, results, reference, reference_name)
-    ran = [name for name in names if name in seconds]
-    rows = tuple(_row(model, name, results.get(name), refused.get(name), trusted, seconds[name]) for name in ran)
+    believed = None if trusted is None else reference_name
+    satisfied = (name for name in _REFERENCES if name in results and results[name].status == "ok")
+    if "exact" in results or trusted is None:
+        believed = "exact" if "exact" in results else next(satisfied, None)
+        trusted = None if believed is None else results[believed].node_marginals
+    rows = [
+        Row(name, "refused", seconds=seconds[name], note=refused[name])
+        if name in refused
+        else _row(model, name, results[name], trusted, seconds[name])
+        for name in names
+        if name in refused or name in results
+    ]
     options: dict[str, Any] = {
         "methods": names, "evidence": plain_evidence(evidence), "time_limit": time_limit, "memory_limit": memory_limit,
         "reference": None if reference is None else reference_name, "backend": backend,
     }  # fmt: skip
-    status = Status.INTERRUPTED if interrupted else Status.OK
-    stats = {"stopped_by": "interrupt" if interrupted else "done", **whole.stats()}
-    result = Comparison(model, trusted_name, rows, results, provenance(model, seed=seed, **options), status, stats)
-    if interrupted:
+    status = Status.INTERRUPTED if stopped_by == "interrupt" else Status.OK
+    stats = {"stopped_by": stopped_by, **whole.stats()}
+    result = Comparison(model, believed, tuple(rows), results, provenance(model, seed=seed, **options), status, stats)
+    if status == Status.INTERRUPTED:
         raise Interrupted("the comparison was interrupted; the rows so far are in this exception", result)
     return result
 
 
-def _reference(
-    model: MarkovRandomField, results: dict[str, InferenceResult], given: ArrayLike | None, name: str
-) -> tuple[FloatArray | None, str | None]:
-    if given is not None:
-        marginals = as_float_array("reference", given)
-        if marginals.shape != model.log_unary.shape:
-            raise ValueError(
-                f"reference must have {len(model.log_unary)} numbers, one per state, got shape {marginals.shape}"
-            )
-        if "exact" not in results:
-            return marginals, name
-    if "exact" in results:
-        return results["exact"].node_marginals, "exact"
-    for method in _REFERENCES:
-        if method in results and results[method].status == "ok":
-            return results[method].node_marginals, method
-    return None, None
-
-
 def _row(
-    model: MarkovRandomField,
-    name: str,
-    result: InferenceResult | None,
-    reason: str | None,
-    trusted: FloatArray | None,
-    seconds: float,
+    model: MarkovRandomField, name: str, result: InferenceResult, trusted: FloatArray | None, seconds: float
 ) -> Row:
-    if result is None:
-        return Row(name, _REFUSED, None, None, None, None, None, seconds, reason or "")
     error = None if trusted is None else marginal_errors(model, result.node_marginals, trusted)
     return Row(
         method=name,
         status=str(result.status),
         mean_error=None if error is None else float(error.mean()) if len(error) else 0.0,
-        max_error=None if error is None else float(error.max(initial=0.0)),
+        max_error=_largest(error),
         std_error=_largest(getattr(result, "std_error", None)),
         projected_std_error=_largest(getattr(result, "projected_std_error", None)),
         log_z=result.log_z,

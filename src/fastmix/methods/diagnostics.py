@@ -7,7 +7,7 @@ The sampler hands over sums after every batch of sweeps, :class:`BatchStatistics
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,6 @@ __all__ = [
 ]  # fmt: skip
 
 _CHUNK_ENTRIES = 1 << 18  # numbers worked on at once: 2 MiB a temporary, which stays in the cache
-_LOOSE = 1e-3  # sums may miss what they must add up to by this fraction: conditional probabilities are rounded
 _NO_VARIATION = 1e-12  # batch means that differ by less than this differ by rounding
 _ALL = 1e-9  # share of the variance that is left within parts, at which they count as constant
 _LEAST_PARTS = 16  # of all chains together
@@ -58,13 +57,8 @@ class BatchStatistics:
     def add(self, sums: ArrayLike, num_sweeps: int) -> None:
         """Take in a batch: how often each state was taken by every chain (E, C), or sums of its probabilities."""
         length, values = num_sweeps, np.asarray(sums, dtype=np.float64)
-        if values.size:
-            least, largest = float(values.min()), float(values.max())
-            if not (least >= 0.0 and largest <= length * (1.0 + _LOOSE)):
-                raise ValueError(f"sums of {length} sweeps must be from 0 to {length}, got {least:g} to {largest:g}")
         if not self.num_batches:
-            for rows in self._chunks():
-                self.reference[rows] = values[rows].mean(axis=1) / length
+            self.reference[...] = values.mean(axis=1) / length
         num_parts = max(2, -(-_LEAST_PARTS // self.num_chains))
         twice = (2 * self.num_sweeps + length) * num_parts
         part = min(num_parts - 1, max(0, -(-twice // max(1, 2 * self.expected_sweeps)) - 1))
@@ -82,21 +76,16 @@ class BatchStatistics:
         self.num_sweeps += length
 
     def _add_squares(self, squares: FloatArray, sums: FloatArray, length: int) -> None:
-        for rows in self._chunks():
+        chunk = max(1, _CHUNK_ENTRIES // self.num_chains)
+        for start in range(0, len(squares), chunk):
+            rows = slice(start, start + chunk)
             deviation = sums[rows] / length
             deviation -= self.reference[rows, None]
             squares[rows] += length * np.einsum("ec,ec->e", deviation, deviation)
 
-    def chain_means(self) -> FloatArray:
-        """Average over the run of every chain (E, C): one value of each chain, independent of the others'."""
-        return self.sums / self.num_sweeps
-
     def chain_variances(self) -> FloatArray:
         """Sample variances (E,) of the chain means over the chains, with the divisor C - 1; needs two chains."""
-        result = np.empty_like(self.reference)
-        for rows in self._chunks():
-            result[rows] = (self.sums[rows] / self.num_sweeps).var(axis=1, ddof=1)
-        return result
+        return np.asarray(self.sums.var(axis=1, ddof=1) / self.num_sweeps**2)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All that was collected as a dictionary of arrays for a checkpoint; they are copies."""
@@ -110,10 +99,6 @@ class BatchStatistics:
             else:
                 value[...] = arrays[name]
 
-    def _chunks(self) -> Iterator[slice]:
-        rows = max(1, _CHUNK_ENTRIES // self.num_chains)
-        return (slice(start, start + rows) for start in range(0, len(self.reference), rows))
-
 
 @dataclass(frozen=True, eq=False)
 class Summary:
@@ -124,9 +109,8 @@ class Summary:
     ess: FloatArray  # (n,) effective sample size of every variable: independent draws that would give an error as large
     r_hat: FloatArray  # (n,) split R-hat of every variable; close to 1 where the chains agree
     memory: float  # sweeps for which chains remembered where they were started
-    num_chains: int  # of what the summary rests on; sweeps and batches of each chain
+    num_chains: int  # of what the summary rests on, and sweeps of each chain
     num_sweeps: int
-    num_batches: int
 
 
 def summarise(
@@ -140,36 +124,31 @@ def summarise(
 
     *Standard error.* With C chains, B batches of b_1 .. b_B sweeps, batch means ``m_kc`` and their weighted mean m,
     ``se^2 = sum_kc b_k (m_kc - m)^2 / (C B - 1) / (C sum_k b_k)``: batch means pooled over the chains about the grand
-    mean ([2]_, [3]_), so that chains that disagree make the error larger. The same formula for the parts of the
-    statistics, which are few but long beside any autocorrelation that an answer could be trusted with, gives a second
-    value, enlarged by Student's quantile for their number; the larger of the two counts. Where chains disagree (R-hat
-    above 1.01) parts of one chain say the same, and the error is at least that of the chains,
-    ``se^2 = sum_c (m_c - m)^2 / (C (C - 1))``. To its square that of ``1.5 s / (N' + 1.5)`` is added: a neighborhood
-    that N' independent looks would have met 1.5 times may never have been met, and could have moved the probability by
-    s. Here N' is the smallest effective sample size of the variable and its neighbors, at most N over the memory of
-    the chains, and s the width of the range of probabilities whose log-odds are within the swing of those of m.
+    mean ([2]_, [3]_), so that chains that disagree make the error larger. The same for the parts of the statistics,
+    which are few but long beside any autocorrelation that an answer could be trusted with, enlarged by Student's
+    quantile for their number; the larger of the two counts. Where chains disagree (R-hat above 1.01) it is at least
+    that of the chains, ``se^2 = sum_c (m_c - m)^2 / (C (C - 1))``. To its square that of ``1.5 s / (N' + 1.5)`` is
+    added: a neighborhood that N' independent looks would have met 1.5 times may never have been met, and could have
+    moved the probability by s. Here N' is the smallest effective sample size of the variable and its neighbors, at most
+    N over the memory of the chains, and s the width of the range of probabilities whose log-odds are within the swing
+    of those of m.
 
     *Effective sample size.* The smallest over the states of ``m (1 - m) / se^2``, before anything is added to the
     square, cut at ``N log10 N`` with ``N = C sum_k b_k`` as in [1]_; averages of conditional probabilities can exceed
     N.
 
-    *R-hat.* The largest over the states of the split R-hat [1]_ of the indicator of the state. Every chain counts as
-    its parts, two with 8 chains or more; with G parts of ``n_g`` sweeps and means ``m_g``, n the average length,
-    ``W = sum_g n_g m_g (1 - m_g) / sum_g (n_g - 1)``, ``V = sum_g n_g (m_g - m)^2 / (G - 1)`` and
-    ``r_hat^2 = (n - 1) / n + V / (n W)``. For halves of equal length this is the usual formula. The rank-normalised
-    version of [1]_ is the same number: it replaces the values by normal scores of their ranks, which maps the
-    two values of an indicator to two other values, and folding about the median maps them to two
-    values again (or, when the median lies between them, to one); both maps are affine on two points, and R-hat
-    does not change under affine maps.
+    *R-hat.* The largest over the states of the split R-hat [1]_ of the indicator of the state. With G parts of ``n_g``
+    sweeps and means ``m_g``, n the average length, ``W = sum_g n_g m_g (1 - m_g) / sum_g (n_g - 1)``,
+    ``V = sum_g n_g (m_g - m)^2 / (G - 1)`` and ``r_hat^2 = (n - 1) / n + V / (n W)``. The rank-normalised and folded
+    versions of [1]_ are the same number: on the two values of an indicator both are affine maps.
 
     ``swings`` are those of :func:`log_odds_swings`, for sums of conditional probabilities; without them neighborhoods
     can do everything, as for indicators of states. ``memory`` are the sweeps for which chains remembered where they
     were started: what they may have missed since then is as slow. Nothing is NaN, by these rules.
 
     - One batch: the standard errors are infinite, the effective sample sizes 0.
-    - All batches of all chains have the same mean, as for a state that was never or always taken: the state counts with
-      an effective sample size of N (as in ArviZ), and what is left of the standard error is the part for neighborhoods
-      never met. Chains that all sit in the same place cannot be told from chains that belong there.
+    - All batches of all chains have the same mean: the state counts with an effective sample size of N (as in ArviZ),
+      and what is left of the standard error is the part for neighborhoods never met.
     - A state that the unary forbids, or the only one it allows, is known: standard error 0. No other is below 2^-24, to
       which conditional probabilities are rounded.
     - R-hat is 1 where all parts are constant and equal, infinite where they are constant and differ, and infinite where
@@ -186,7 +165,8 @@ def summarise(
     """
     certain = certain_entries(model)
     mean, std_error, constant, r_hat = _estimates(statistics)
-    mean = _normalise(mean, model)
+    if model.num_variables:
+        mean /= np.repeat(np.add.reduceat(mean, model.unary_offsets[:-1]), model.num_states)
     total = float(statistics.num_chains * statistics.num_sweeps)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         entry_ess = (np.sqrt(mean * np.maximum(1.0 - mean, 0.0)) / std_error) ** 2
@@ -202,18 +182,7 @@ def summarise(
     unseen = _spans(model, mean, swings) * _UNSEEN / (looks + _UNSEEN)
     std_error = np.maximum(np.hypot(std_error, unseen), _RESOLUTION)
     std_error[certain] = 0.0
-    for array in (mean, std_error, entry_ess, r_hat):
-        array.setflags(write=False)
-    return Summary(
-        mean=mean,
-        std_error=std_error,
-        ess=entry_ess,
-        r_hat=r_hat,
-        memory=memory,
-        num_chains=statistics.num_chains,
-        num_sweeps=statistics.num_sweeps,
-        num_batches=statistics.num_batches,
-    )
+    return Summary(mean, std_error, entry_ess, r_hat, memory, statistics.num_chains, statistics.num_sweeps)
 
 
 def assess_mixing(
@@ -232,39 +201,35 @@ def assess_mixing(
     worst, least = int(summary.r_hat.argmax()), int(summary.ess.argmin())
     a, b = (str(i) if names is None else names[i] for i in (worst, least))
     above, below = int((summary.r_hat > _MAX_R_HAT).sum()), int((summary.ess < _MIN_ESS).sum())
+    memories = summary.num_chains * summary.num_sweeps / max(1.0, summary.memory)
     if above:
-        what = f"R-hat is {summary.r_hat[worst]:.4g} for variable {a}, above {_MAX_R_HAT:g} ({_number(above, n)})"
-        return Status.NOT_MIXED, f"Not mixed: {what}."
-    if below:
+        what = f"R-hat is {summary.r_hat[worst]:.4g} for variable {a}, above {_MAX_R_HAT:g} ({above} of {n} variables)"
+    elif below:
         what = (
             f"the effective sample size is {summary.ess[least]:.4g} for variable {b}, below {_MIN_ESS:g} "
-            f"({_number(below, n)}), though R-hat is at most {_MAX_R_HAT:g}"
+            f"({below} of {n} variables), though R-hat is at most {_MAX_R_HAT:g}"
         )
-        return Status.NOT_MIXED, f"Not mixed: {what}."
-    memories = summary.num_chains * summary.num_sweeps / max(1.0, summary.memory)
-    if memories < _LEAST_MEMORIES:
+    elif memories < _LEAST_MEMORIES:
         what = (
             f"chains started at configurations of large weight remembered them for {summary.memory:.3g} sweeps, of "
             f"which all chains together made {memories:.3g} times as many, fewer than {_LEAST_MEMORIES:g}"
         )
-        return Status.NOT_MIXED, f"Not mixed: {what}."
-    if summary.num_chains < _LEAST_CHAINS and not certified:
-        what = f"{summary.num_chains} {'chain' if summary.num_chains == 1 else 'chains'} cannot show that others agree"
-        return Status.NOT_MIXED, f"Not known to be mixed: {what}, and there is no certificate; run at least 3."
-    return Status.OK, (
-        f"The chains agree: R-hat is at most {summary.r_hat[worst]:.4g} (variable {a}), the effective sample size "
-        f"at least {summary.ess[least]:.4g} (variable {b})."
-    )
+    elif summary.num_chains < _LEAST_CHAINS and not certified:
+        what = "one or two chains cannot show that others agree, and there is no certificate; run at least 3"
+    else:
+        return Status.OK, (
+            f"The chains agree: R-hat is at most {summary.r_hat[worst]:.4g} (variable {a}), the effective sample size "
+            f"at least {summary.ess[least]:.4g} (variable {b})."
+        )
+    return Status.NOT_MIXED, f"Not mixed: {what}."
 
 
 def _estimates(s: BatchStatistics) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray]:
     """Per entry (E,): the mean, its standard error, whether no batch differed from another, and R-hat."""
     total = float(s.num_chains * s.num_sweeps)
-    mean, parts, chains = np.empty_like(s.squares), s.part_squares.copy(), np.zeros_like(s.squares)
+    mean, parts, chains = s.sums.sum(axis=1) / total, s.part_squares.copy(), np.zeros_like(s.squares)
     s._add_squares(parts, s.part_sums, s.num_part_sweeps)
     s._add_squares(chains, s.sums, s.num_sweeps)
-    for rows in s._chunks():
-        mean[rows] = s.sums[rows].sum(axis=1) / total
     # About the mean, from squares about the reference.
     shift = total * (mean - s.reference) ** 2
     batches, parts, chains = (np.maximum(squares - shift, 0.0) for squares in (s.squares, parts, chains))
@@ -298,16 +263,6 @@ def _split_r_hat(mean: FloatArray, spread: FloatArray, total: float, num_parts: 
     return np.asarray(r_hat)
 
 
-def _normalise(mean: FloatArray, model: MarkovRandomField) -> FloatArray:
-    if not model.num_variables:
-        return mean.copy()
-    sums = np.add.reduceat(mean, model.unary_offsets[:-1])
-    if (wrong := np.flatnonzero(~(np.abs(sums - 1.0) <= _LOOSE))).size:
-        i = int(wrong[0])
-        raise ValueError(f"sums must add up to the sweeps; those of variable {i} add up to {sums[i]:.6g} times that")
-    return mean / np.repeat(sums, model.num_states)
-
-
 def student_quantile(freedom: int, probability: float) -> float:
     """What a Student variable stays below with a probability; infinite without degrees of freedom."""
     from scipy.special import stdtrit
@@ -329,37 +284,16 @@ def student_factor(freedom: int) -> float:
 
 
 def log_odds_swings(model: MarkovRandomField) -> FloatArray:
-    """By how much neighbors can change the log-odds between states of each variable, (n,).
+    """By how much neighbors can change the log-odds between states of each variable, at most, (n,).
 
-    The sum over the neighbors j of ``max_ab range(T_ij[:, a] - T_ij[:, b])``, and the same for all other members of a
-    factor over more variables together; infinite where pairs are forbidden.
+    The sum over the neighbors j of ``max_ab range(T_ij[:, a] - T_ij[:, b])``, factors included; infinite where pairs
+    are forbidden.
     """
     from fastmix.theory.dependency import edge_dependencies
 
-    n = model.num_variables
-    pairs = model
-    if model.num_factors:
-        pairs = MarkovRandomField(model.num_states, model.log_unary, model.edges, model.log_pairwise)
-    changes = 4.0 * edge_dependencies(pairs, dependency="range")
-    i, j = model.edges.T
-    swings = np.bincount(i, changes[:, 0], minlength=n) + np.bincount(j, changes[:, 1], minlength=n)
-    for scope, table in model.factors:
-        for axis, v in enumerate(scope.tolist()):
-            swings[v] += _factor_swing(np.moveaxis(table, axis, 0).reshape(table.shape[axis], -1))
-    return np.asarray(swings, float)
-
-
-def _factor_swing(rows: FloatArray) -> float:
-    """The largest over two states a, b of ``range(rows[a] - rows[b])``; infinite where one has -inf and not all do."""
-    if rows.min() == -np.inf:
-        rows = rows[:, (rows > -np.inf).any(axis=0)]  # what the others forbid by themselves never is around
-        if rows.size and rows.min() == -np.inf:
-            return math.inf
-    largest = 0.0
-    for a in range(1, len(rows)):
-        differences = rows[a] - rows[:a]
-        largest = max(largest, float((differences.max(axis=1) - differences.min(axis=1)).max(initial=0.0)))
-    return largest
+    changes = 4.0 * edge_dependencies(model, dependency="range")
+    ends = zip(model.edges.T, changes.T, strict=True)
+    return np.sum([np.bincount(i, change, minlength=model.num_variables) for i, change in ends], axis=0)
 
 
 def _spans(model: MarkovRandomField, mean: FloatArray, swings: FloatArray | None) -> FloatArray:
@@ -381,7 +315,3 @@ def _with_neighbors(values: FloatArray, model: MarkovRandomField) -> FloatArray:
     np.minimum.at(result, i, values[j])
     np.minimum.at(result, j, values[i])
     return result
-
-
-def _number(count: int, n: int) -> str:
-    return f"{count} of {n} {'variable' if n == 1 else 'variables'} {'is' if count == 1 else 'are'}"

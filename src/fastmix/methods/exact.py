@@ -52,10 +52,7 @@ class MemoryLimited(Method):
 class Exact(MemoryLimited):
     """Exact marginals and log Z, for models of small treewidth; see :func:`fastmix.exact.infer_exact`.
 
-    Parameters
-    ----------
-    memory_limit : float, optional
-        Bytes; half of the memory that is free by default.
+    ``memory_limit`` (bytes) is half of the memory that is free by default.
     """
 
     name: ClassVar[str] = "exact"

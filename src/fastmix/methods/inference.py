@@ -40,12 +40,12 @@ def infer(
     ----------
     model : MarkovRandomField
     method : str or Method
-        ``auto`` (see Notes), ``exact`` (junction tree, for small treewidth), ``mean-field``, ``loopy-bp``, ``gibbs``,
-        ``swendsen-wang`` (attractive Ising and Potts models), ``tempered`` (replica exchange, for strong couplings),
-        ``projected`` (project the model onto one that mixes fast, then sample that), ``annealed`` (populations of
-        annealed Swendsen-Wang chains), ``perfect`` (independent exact draws), one that was added
-        (:func:`fastmix.methods.base.register`), or a :class:`fastmix.Method` with its options, such as
-        ``fastmix.Gibbs(burn_in=10)``.
+        ``auto`` (exact inference when the treewidth fits the memory and the time, otherwise by the rules of
+        docs/choosing.md), ``exact``, ``mean-field``, ``loopy-bp``, ``gibbs``, ``swendsen-wang`` (attractive Ising and
+        Potts models), ``tempered`` (replica exchange), ``projected`` (project the model onto one that mixes fast, then
+        sample that), ``annealed`` (populations of annealed Swendsen-Wang chains), ``perfect`` (independent exact
+        draws), one that was added (:func:`fastmix.methods.base.register`), or a :class:`fastmix.Method` with its
+        options, such as ``fastmix.Gibbs(burn_in=10)``.
     evidence : mapping, optional
         Observed states by variable, numbers or names. The answer still lists every variable.
     edge_marginals : bool, optional
@@ -94,14 +94,6 @@ def infer(
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` is the answer so far, None before there is one.
 
-    Notes
-    -----
-    The automatic choice: exact inference when the treewidth fits the memory limit and the time; otherwise Gibbs
-    sampling where it is certified to mix, or dependencies are weak and not all attractive; otherwise replica exchange,
-    unless Gibbs sampling says that it mixes after a short run, or, in models too large for its round trips,
-    Swendsen-Wang or Gibbs sampling. Loopy belief propagation where updates of single variables provably cannot reach
-    everything. docs/choosing.md has the measurements, and what is taken when log Z is asked for.
-
     Examples
     --------
     >>> model = MarkovRandomField.ising([(0, 1)], coupling=1.0, field=[0.5, 0.0])
@@ -142,8 +134,7 @@ def _with_bracket(
         if None not in (stats[name], found.stats[name]):
             stats[name] += found.stats[name]
     if missed is not None:
-        note = str(stats.get("note") or "")
-        stats["note"] = f"{note}; {missed}" if note else missed
+        stats["note"] = f"{stats['note']}; {missed}" if stats.get("note") else missed
         is_sampler = getattr(result, "std_error", None) is not None and result.method != "projected"
         if result.status == Status.OK and is_sampler:
             status = Status.NOT_MIXED

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Event
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,24 +35,13 @@ _EPOCHS = 48  # streams of a sample: one for every doubling of the past
 _MAX_STATES = 64  # bits of a set
 _UPDATES_AT_ONCE = 1_000_000  # tens of milliseconds: the clock is read between
 
-# Why it works for models that are still in use: asked before a run, and told after it.
-_REASONS: WeakKeyDictionary[MarkovRandomField, str] = WeakKeyDictionary()
 
-
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PerfectSamples(DrawResult):
-    """Independent exact configurations, and what they cost.
+    """Independent exact configurations, and what they cost."""
 
-    Attributes
-    ----------
-    num_sweeps : int array (num_draws,)
-        How far into the past each draw had to go.
-    reason : str
-        Why coupling from the past works on this model.
-    """
-
-    num_sweeps: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    reason: str = ""
+    num_sweeps: IntArray  #: (num_draws,), how far into the past each draw had to go
+    reason: str  #: why coupling from the past works on this model
 
     def to_dict(self) -> dict[str, Any]:
         """The run as plain data, without the draws."""
@@ -86,8 +74,7 @@ class Perfect(Method):
 
     def check(self, model: MarkovRandomField) -> None:
         """There must be a reason why the past is forgotten."""
-        if model not in _REASONS:
-            _REASONS[model] = _reason(model)
+        _reason(model)
 
     def run(self, model: MarkovRandomField, context: Context) -> PerfectSamples:
         """The draws; a time limit that ends before all of them are there is an error."""
@@ -139,7 +126,7 @@ class Perfect(Method):
             states=states,
             std_error=error,
             num_sweeps=sweeps,
-            reason=_REASONS.get(model) or _reason(model),
+            reason=_reason(model),
         )
 
 
@@ -174,10 +161,6 @@ def perfect_sample(
     evidence, seed, num_threads, time_limit, progress
         As for :func:`fastmix.infer`; there is no time limit by default, and one that is over is an error.
 
-    Returns
-    -------
-    PerfectSamples
-
     Raises
     ------
     UnfitMethodError
@@ -188,10 +171,9 @@ def perfect_sample(
     Notes
     -----
     For a certified binary model the expected number of variables not yet known falls at least by the norm in every n
-    random updates, so samples come within O(log n) sweeps. Models of more states contract as fast up to a constant:
-    two conditional distributions at distance d select different states with probability 2 d / (1 + d) at most, so far
-    below a norm of 1 is needed for a promise, and ``max_sweeps`` guards the rest. Attractive models take about as long
-    as the chain needs to mix, which strong couplings make exponential.
+    random updates, so samples come within O(log n) sweeps; more states need a norm far below 1 for that, because two
+    conditional distributions at distance d may select different states with probability 2 d / (1 + d). Attractive
+    models take about as long as the chain needs to mix, which strong couplings make exponential.
 
     Examples
     --------
@@ -253,17 +235,14 @@ class _Past:
         count = len(numbers) * _EPOCHS
         return make_streams(self.seed, numbers.start * _EPOCHS, count).T.reshape(-1, _EPOCHS, 4)
 
-    def sample(
-        self, number: int, streams: NDArray[np.uint32], check: Callable[[], None] = lambda: None
-    ) -> tuple[IntArray, int]:
+    def sample(self, number: int, streams: NDArray[np.uint32], check: Callable[[], None]) -> tuple[IntArray, int]:
         """The configuration of a sample at the present, and how many sweeps ago its chains began.
 
         ``check`` is called every now and then, and may end it by an exception.
         """
-        from fastmix.methods import perfect_kernels
+        from fastmix.methods.perfect_kernels import bound_binary, bound_general
 
-        kernels: Any = perfect_kernels
-        run = kernels.bound_binary if self.binary else kernels.bound_general
+        run: Any = bound_binary if self.binary else bound_general
         n = self.model.num_variables
         if n == 0:
             return np.zeros(0, dtype=np.int64), 0
@@ -297,8 +276,7 @@ class _Past:
 
 def _members(sets: NDArray[Any]) -> IntArray:
     """The only member of every set."""
-    exponents = np.frexp(sets.astype(np.float64))[1] - 1
-    return np.asarray(exponents, dtype=np.int64)
+    return np.asarray(np.frexp(sets.astype(np.float64))[1] - 1, dtype=np.int64)
 
 
 def _odds(model: MarkovRandomField) -> tuple[Any, ...]:
@@ -307,9 +285,4 @@ def _odds(model: MarkovRandomField) -> tuple[Any, ...]:
         unary, odds = log_odds(model.structure, model.log_unary, model.log_pairwise)
     # A neighbor's state that forbids both own states is never in its set together with an allowed configuration.
     odds = np.where(np.isnan(odds), 0.0, odds)
-    return (
-        model.adjacency.indptr,
-        model.adjacency.neighbors,
-        np.ascontiguousarray(odds),
-        unary,
-    )
+    return model.adjacency.indptr, model.adjacency.neighbors, np.ascontiguousarray(odds), unary

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -48,34 +47,26 @@ def find_allowed(
 
     states = np.zeros(model.num_variables, dtype=np.int64)
     choices = min(_SEARCH_CHOICES + 10 * model.num_variables, 1 + _CHOICES_PER_SECOND * clock.left())
-    *arrays, tables = _constraints(model)
-    structure = model.structure
-    hard = np.zeros(0, dtype=np.bool_)
+    graph, structure, directed = model.adjacency, model.structure, model.structure.directed
+    pairs = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
+    tables, hard = model.log_pairwise.view(), np.zeros(0, dtype=np.bool_)
     if model.num_factors:
         tables = model.parameters[len(model.log_unary) :]
         hard = np.minimum.reduceat(model.log_factors, model.factor_offsets[:-1]) == -np.inf
-    factors = (
-        structure.incident.indptr, structure.incident.factors, hard, structure.scope_starts, structure.scope_variables,
-        structure.pairwise_offsets[-1] + structure.factor_offsets,
-    )  # fmt: skip
-    tables, scores = tables.view(), scores.view()
+    scores = scores.view()
     for array in (tables, scores):
         array.setflags(write=False)  # whoever made them, so that one signature is compiled, not four
-    found = find_configuration(*arrays, tables, factors, scores, int(choices), states)
+    found = find_configuration(
+        model.num_states, model.unary_offsets, graph.indptr, graph.neighbors, pairs[graph.edge_ids], directed.starts,
+        directed.own_steps, directed.other_steps, tables,
+        (structure.incident.indptr, structure.incident.factors, hard, structure.scope_starts,
+         structure.scope_variables, structure.pairwise_offsets[-1] + structure.factor_offsets),
+        scores, int(choices), states,
+    )  # fmt: skip
     if found == 0:
         what = "entry" if model.num_factors else "pair"
         raise impossible(given, f"every configuration has a forbidden {what}")
     return states if found > 0 else None
-
-
-def _constraints(model: MarkovRandomField) -> tuple[Any, ...]:
-    """The arrays that the kernels take first."""
-    graph, directed = model.adjacency, model.structure.directed
-    hard = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
-    return (
-        model.num_states, model.unary_offsets, graph.indptr, graph.neighbors, hard[graph.edge_ids], directed.starts,
-        directed.own_steps, directed.other_steps, model.log_pairwise,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

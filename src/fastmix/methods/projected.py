@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_positive
-from fastmix._clock import Clock
 from fastmix.errors import Interrupted, UnfitMethodError
-from fastmix.methods.base import LAST_SECONDS, Context, Method, option
+from fastmix.methods.base import Context, Method, option
 from fastmix.methods.sample_result import SampleResult
 from fastmix.methods.sampler import Gibbs, run_chains
 from fastmix.methods.sampling_plan import NUM_SWEEPS, certified_sweeps, default_chains
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction
-from fastmix.results import InferenceResult, Status, jsonable
+from fastmix.results import InferenceResult, jsonable
 from fastmix.theory.certificates import Certificate, certify
 from fastmix.theory.norms import Norm
 
@@ -35,83 +34,65 @@ _MOST_STATES = 1 << 21  # of those draws together
 _FEW_WEIGHTS = 0.1  # share of the weights, below which draws of the projected model are hardly ones of the original
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ProjectedResult(InferenceResult):
     """Marginals of the projected model as an answer for the original one.
 
     The verdict on mixing, ``ess`` and ``r_hat`` are about the chains of the projected model; how far its marginals are
-    from those of the original model they do not say.
-
-    Attributes
-    ----------
-    std_error : float array, aligned with ``model.log_unary``, or None
-        None: the error for the model asked about is not known. Where that model met the bound and was not changed,
-        ``projected_std_error``.
-    projection : ProjectionResult
-        Of what evidence and forbidden states leave of the model.
-    sampled : SampleResult
-        The run on the projected model, with all variables; ``sampled.intervals(original=model)`` gives intervals for
-        the original model where the Dobrushin comparison bound is not vacuous.
-    certificate : Certificate
-        Of the projected model.
-    stats : mapping
-        Beside what sampling gives: ``num_weights`` draws x of the projected model q were weighed by the model p asked
-        about, w = p(x) / q(x), and ``effective_weights`` is (sum w)^2 / sum w^2. A small number says that they are
-        hardly draws of p (in large models also where the marginals are close); a large one says nothing about parts of
-        p that q never visits, and reversed KL prefers one valley of p to several.
+    from those of the original model they do not say. ``stats`` has, beside what sampling gives, ``num_weights`` draws x
+    of the projected model q that were weighed by the model p asked about, w = p(x) / q(x), and ``effective_weights``,
+    which is (sum w)^2 / sum w^2. A small number says that they are hardly draws of p (in large models also where the
+    marginals are close); a large one says nothing about parts of p that q never visits, and reversed KL prefers one
+    valley of p to several.
     """
 
-    projection: ProjectionResult | None = None
-    sampled: SampleResult | None = None
-    certificate: Certificate | None = None
-
-    def _run(self) -> SampleResult:
-        assert self.sampled is not None
-        return self.sampled
+    projection: ProjectionResult  #: of what evidence and forbidden states leave of the model
+    #: The run on the projected model, with all variables; ``sampled.intervals(original=model)`` gives intervals for the
+    #: original model where the Dobrushin comparison bound is not vacuous.
+    sampled: SampleResult
+    certificate: Certificate  #: of the projected model
 
     @property
     def projected_std_error(self) -> FloatArray:
         """Monte Carlo standard error of every probability of the projected model."""
-        return self._run().std_error
+        return self.sampled.std_error
 
     @property
     def std_error(self) -> FloatArray | None:
         """That of the model asked about, known only if the projection left it as it was."""
-        projection = self.projection
-        unchanged = projection is not None and projection.norm_before <= projection.norm_bound
+        unchanged = self.projection.norm_before <= self.projection.norm_bound
         return self.projected_std_error if unchanged else None
 
     @property
     def ess(self) -> FloatArray:
         """Effective sample size of every variable (n,)."""
-        return self._run().ess
+        return self.sampled.ess
 
     @property
     def r_hat(self) -> FloatArray:
         """Rank-normalised split R-hat of every variable (n,)."""
-        return self._run().r_hat
+        return self.sampled.r_hat
 
     @property
     def states(self) -> NDArray[np.int64]:
         """Where the chains ended (num_chains, n)."""
-        return self._run().states
+        return self.sampled.states
 
     def _expansion(self, reduction: Reduction) -> dict[str, Any]:
-        run = self._run()
-        own = replace(reduction, original=_with_changes(reduction, run.model), model=run.model)
-        values = {"model": reduction.original, "sampled": run.expanded(own)}
-        values |= {name: getattr(values["sampled"], name) for name in ("node_marginals", "edge_marginals")}
-        return values
+        projected = self.sampled.model
+        own = replace(reduction, original=_with_changes(reduction, projected), model=projected)
+        sampled = self.sampled.expanded(own)
+        marginals = {name: getattr(sampled, name) for name in ("node_marginals", "edge_marginals")}
+        return {"model": reduction.original, "sampled": sampled, **marginals}
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, with the facts of the projection; an error that is not known is None."""
-        facts = {} if self.projection is None else self.projection.to_dict()
         return {
-            **self._run().to_dict(),
+            **self.sampled.to_dict(),
             **super().to_dict(),
             "std_error": self._by_variable(self.std_error),
             "projected_std_error": self._by_variable(self.projected_std_error),
-            "projection": jsonable(facts),
+            "projection": jsonable(self.projection.to_dict()),
         }
 
 
@@ -185,13 +166,10 @@ class Projected(Method):
         if asked or model.num_factors or n > _MOST_WIDE or not model.num_edges or sparse:
             return None
         plain = self._project(model, context, "inf", _NORM_BOUND, "euclidean", 0.1)
-        if plain.status is Status.INTERRUPTED:
-            return plain
         if plain.squared_distance == 0.0:
             return None
         wide = self._project(model, context, "width", _WIDTH_BOUND, "euclidean", 0.3)
-        better = wide.status is Status.INTERRUPTED or wide.squared_distance < plain.squared_distance
-        return wide if better else None
+        return wide if wide.squared_distance < plain.squared_distance else None
 
     def _project(
         self, model: MarkovRandomField, context: Context, norm: Any, bound: float, divergence: Any, share: float
@@ -203,10 +181,8 @@ class Projected(Method):
                 model, norm_bound=bound, norm=norm, divergence=divergence, seed=context.seed,
                 time_limit=context.clock.rest(share), progress=context.clock.listener,
             )  # fmt: skip
-        except Interrupted as stop:
-            if stop.result is None:
-                raise
-            return cast("ProjectionResult", stop.result)  # within the bound, if not the closest model
+        except Interrupted:
+            raise Interrupted("interrupted while projecting, before there was anything to report") from None
 
     def check(self, model: MarkovRandomField) -> None:
         """No table may forbid states together, and factors take the Euclidean divergence."""
@@ -230,7 +206,7 @@ class Projected(Method):
 
     def run(self, model: MarkovRandomField, context: Context) -> ProjectedResult:
         """Marginals of the projected model."""
-        clock, wide = context.clock, self.norm == "width"
+        clock, wide, n = context.clock, self.norm == "width", model.num_variables
         default = "euclidean" if model.num_factors or wide else "reversed-kl"
         divergence = _divergence(default if self.divergence is None else self.divergence)
         projection = self._wide(model, context)
@@ -239,17 +215,17 @@ class Projected(Method):
             projection = self._project(model, context, self.norm or "inf", bound, divergence, 0.5)
         else:
             wide, divergence = projection.norm == "width", projection.divergence
-        stopped = projection.status is Status.INTERRUPTED
-        if stopped:
-            clock = Clock(LAST_SECONDS)
-        certificate = _certificate(projection.model, wide, self.num_sweeps or NUM_SWEEPS, clock)
+        # In the order of the sweeps, or for random updates after a bound on the width.
+        random = {"schedule": "random", "max_updates": float(self.num_sweeps or NUM_SWEEPS) * max(1, n)}
+        cheapest = "inf" if n > _MANY_VARIABLES else None
+        ordered = {"criterion": "dobrushin", "order": model.structure.visit_order[0], "norm": cheapest}
+        certified: dict[str, Any] = random if wide else ordered
+        certificate = certify(projection.model, accuracy=0.01, time_limit=clock.rest(0.1), **certified)
         by_random = certified_sweeps(certificate) if wide and certificate.certified else None
         gibbs = self._gibbs(_draws_to_weigh(model, self.num_chains, self.num_sweeps), by_random)
-        if stopped:  # by another model than that of the whole run, which a checkpoint would be for
-            gibbs = replace(gibbs, checkpoint=None)
         run = run_chains(gibbs, projection.model, replace(context, clock=clock.part(1.0)))
         weights = _weigh(model, projection.model, run)
-        ended = "interrupt" if stopped else run.stats["stopped_by"]
+        ended = run.stats["stopped_by"]
         stats = {
             **run.stats,
             "stopped_by": projection.stats["stopped_by"] if ended == "done" else ended,
@@ -262,15 +238,13 @@ class Projected(Method):
             **weights,
             "guarantee": _guarantee(projection, certificate, weights),
         }
-        if stopped:
-            stats["note"] = f"the projection was cut short, and what it had reached was sampled; {run.stats['note']}"
         origin = dict(run.provenance)
         if (place := projection.provenance["device"]) != origin["device"]:
             origin["device"] = f"{place} (projection), {origin['device']} (sampling)"
         return ProjectedResult(
             model=model,
             method=self.name,
-            status=Status.INTERRUPTED if stopped else run.status,
+            status=run.status,
             node_marginals=run.node_marginals,
             edge_marginals=run.edge_marginals,
             log_z=None,
@@ -280,18 +254,6 @@ class Projected(Method):
             sampled=replace(run, draws=None),
             certificate=certificate,
         )
-
-
-def _certificate(model: MarkovRandomField, wide: bool, num_sweeps: int, clock: Clock) -> Certificate:
-    """That of the projected model, in the order of its sweeps, or for random updates after a bound on the width."""
-    if wide:
-        most = float(num_sweeps) * max(1, model.num_variables)
-        return certify(model, accuracy=0.01, schedule="random", max_updates=most, time_limit=clock.rest(0.1))
-    cheapest: Norm | None = "inf" if model.num_variables > _MANY_VARIABLES else None
-    return certify(
-        model, accuracy=0.01, criterion="dobrushin", order=model.structure.visit_order[0], norm=cheapest,
-        time_limit=clock.rest(0.1),
-    )  # fmt: skip
 
 
 def _divergence(divergence: str | Divergence) -> Divergence:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from fastmix import _show
 from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import UnfitMethodError
-from fastmix.methods.diagnostics import student_quantile
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.results import InferenceResult, jsonable
@@ -29,14 +28,14 @@ CONFIDENCE = 0.95
 _ROUNDING = 1e-6
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ChainResult(InferenceResult):
     """Marginals from chains, with their error bars and what the chains say about themselves."""
 
-    std_error: FloatArray = field(default_factory=lambda: np.zeros(0))
-    ess: FloatArray = field(default_factory=lambda: np.zeros(0))
-    r_hat: FloatArray = field(default_factory=lambda: np.zeros(0))
-    states: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    std_error: FloatArray
+    ess: FloatArray
+    r_hat: FloatArray
+    states: IntArray
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data; adds ``std_error``, ``r_hat_max``, ``ess_min`` and ``updates_per_second``."""
@@ -49,7 +48,7 @@ class ChainResult(InferenceResult):
         }
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SampleResult(ChainResult):
     """Marginals from sampling, with their error bars.
 
@@ -61,15 +60,12 @@ class SampleResult(ChainResult):
         Effective sample size and rank-normalised split R-hat of every variable; observed ones have the best values.
     states : int array (num_chains, n)
         Where the chains ended: give the result as ``start`` to go on from there.
-    draws : int array (num_chains, num_draws, n) or None
-    history : list of (sweeps, flat node marginals)
-        Running marginals at the sweeps asked for (``history_at``).
     """
 
-    draws: NDArray[np.integer[Any]] | None = None
-    history: list[tuple[int, FloatArray]] = field(default_factory=list)
-    chain_variances: FloatArray | None = field(default=None, repr=False)
-    reduction: Reduction | None = field(default=None, repr=False)
+    draws: NDArray[np.integer[Any]] | None = None  #: (num_chains, num_draws, n)
+    history: list[tuple[int, FloatArray]] = field(default_factory=list)  #: sweeps (``history_at``), running marginals
+    chain_variances: FloatArray | None = None
+    reduction: Reduction | None = None
 
     def intervals(
         self,
@@ -134,7 +130,7 @@ class SampleResult(ChainResult):
         return {**values, "history": history, "reduction": reduction}
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TemperResult(ChainResult):
     """Marginals and log Z from replica exchange, with their error bars.
 
@@ -148,29 +144,15 @@ class TemperResult(ChainResult):
     log_z_std_error : float or None
         By the jackknife over the ensembles, enlarged for their small number so that three standard errors cover
         99.73 %, with one over the number of round trips as for ``std_error``.
-    log_z_lower, log_z_confidence : float or None
-        ``log_z_lower <= log Z`` with probability at least ``log_z_confidence``, however badly anything mixed.
-    positions, rejection : float array (K,) and (K - 1,)
-        The ladder: where the rungs are on the path, and how often the exchange between each and the next is rejected.
-    round_trips : int array (num_ensembles,)
     states : int array (ladders, n)
         Where the replicas at the highest rung ended.
     """
 
+    #: ``log_z_lower <= log Z`` with at least this probability, however badly anything mixed
     log_z_confidence: float | None = None
-    positions: FloatArray = field(default_factory=lambda: np.zeros(0))
-    rejection: FloatArray = field(default_factory=lambda: np.zeros(0))
-    round_trips: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-
-    def half_widths(self, *, confidence: float = 0.95) -> FloatArray:
-        """Half the widths of intervals for every probability: a Student quantile times the standard error.
-
-        The quantile has one degree of freedom less than there are ensembles. The intervals are approximate; for a
-        certified model, :meth:`fastmix.SampleResult.intervals` are proven.
-        """
-        if not 0.0 < confidence < 1.0:
-            raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
-        return self.std_error * student_quantile(len(self.round_trips) - 1, 0.5 + 0.5 * confidence)
+    positions: FloatArray  #: (K,), the ladder: where the rungs are on the path
+    rejection: FloatArray  #: (K - 1,), how often the exchange between each rung and the next is rejected
+    round_trips: IntArray  #: (num_ensembles,)
 
     def _drawings(self) -> dict[str, Callable[[Any], Any]]:
         drawings = super()._drawings()
@@ -180,15 +162,8 @@ class TemperResult(ChainResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data, the shape of the command line's JSON."""
-        return {
-            **super().to_dict(),
-            "log_z_std_error": jsonable(self.log_z_std_error),
-            "log_z_lower": jsonable(self.log_z_lower),
-            "log_z_confidence": jsonable(self.log_z_confidence),
-            "positions": jsonable(self.positions),
-            "rejection": jsonable(self.rejection),
-            "round_trips": jsonable(self.round_trips),
-        }
+        own = ("log_z_std_error", "log_z_lower", "log_z_confidence", "positions", "rejection", "round_trips")
+        return super().to_dict() | {name: jsonable(getattr(self, name)) for name in own}
 
 
 def bias_bounds(model: MarkovRandomField, burn_in: int, schedule: str, dependency: Dependency) -> FloatArray:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import check_accuracy, check_count, check_positive
-from fastmix._clock import NO_LIMIT, Clock, Report
+from fastmix._arrays import IntArray
+from fastmix._checks import check_accuracy, check_choice, check_count, check_positive
+from fastmix._clock import NO_LIMIT, Report
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import CpuChains
@@ -31,10 +31,9 @@ from fastmix.methods.sampling_plan import (
     certified_plan,
     check_plan,
     default_chains,
-    is_certified,
     promise,
 )
-from fastmix.methods.sampling_run import Run, make_result
+from fastmix.methods.sampling_run import Run, edge_averages
 from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
@@ -50,7 +49,6 @@ __all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "run_chains", "s
 SAMPLERS = ("gibbs", "swendsen-wang", "perfect")
 
 _SHARED_CHAINS = 32  # that go to a worker together where they are swept side by side: fewer are slower each
-_SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,7 @@ class _Sampler(Method):
                 check_count(name, value, least=least)
         object.__setattr__(self, "history_at", tuple(sorted(set(self.history_at))))
         check_positive("checkpoint_seconds", self.checkpoint_seconds, "number of seconds", or_zero=True)
-        if self.estimator not in ("rao-blackwell", "counts"):
-            raise ValueError(f"estimator must be rao-blackwell or counts, got {self.estimator!r}")
+        check_choice("estimator", self.estimator, ("rao-blackwell", "counts"))
         if isinstance(self.start, str) and self.start not in ("dispersed", "random"):
             raise ValueError(f"start must be dispersed, random, configurations or a SampleResult, got {self.start!r}")
 
@@ -115,8 +112,8 @@ class Gibbs(_Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.schedule not in (None, *SCHEDULES):
-            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
+        if self.schedule is not None:
+            check_choice("schedule", self.schedule, SCHEDULES)
         if self.accuracy is not None:
             check_accuracy(self.accuracy)
             if not self.num_chains is self.num_sweeps is self.burn_in is None:
@@ -183,7 +180,7 @@ def sample(
     progress: Report = "auto",
     executor: Executor | None = None,
 ) -> Any:
-    """Marginals by Markov chain Monte Carlo, with standard errors and a verdict on mixing.
+    """Marginals by Markov chain Monte Carlo, with standard errors and a verdict on mixing (see docs/sampling.md).
 
     Parameters
     ----------
@@ -201,28 +198,25 @@ def sample(
         10,000; and sweeps before, by default a tenth of these, or of the time.
     accuracy : float, optional
         Instead of sweeps: every probability to be within this, with 95 % confidence for each (half the width of an
-        interval, unlike the total variation distance of :func:`fastmix.certify`). The certificate of the
-        model sets the burn-in and Hoeffding's bound the number of chains; refused for models without a certificate.
+        interval, unlike the total variation distance of :func:`fastmix.certify`); refused for models without a
+        certificate, which sets the burn-in.
     schedule : {"systematic", "random", "random-burn-in"}
-        A sweep updates every variable once, color by color, or n variables chosen at random; ``random-burn-in`` does so
-        until the burn-in is over, and sweeps systematically from there. Criteria past Dobrushin's are for random
-        updates only: with ``accuracy`` and no schedule, a model that only they certify burns in at random.
-        ``systematic`` by default.
+        A sweep updates every variable once, color by color (default), or n variables chosen at random;
+        ``random-burn-in`` does so until the burn-in is over, and is the default with an ``accuracy`` that no other
+        order is certified for.
     estimator : {"rao-blackwell", "counts"}
         Average the conditional probabilities of the updates, or the states themselves (of Swendsen-Wang only for edge
         marginals: nodes always have the probabilities that clusters draw from).
     edge_marginals : bool
-        Average over about 1,000 configurations of every chain: the conditional probabilities of either end of an edge
-        beside the state of the other, or with the estimator ``counts`` the pairs of states themselves, whose errors
-        are larger; ``stats["edge_marginals"]`` says which, ``conditional averages`` or ``counts of pairs``.
+        Average the conditional probabilities of either end of an edge beside the state of the other, or with the
+        estimator ``counts`` the pairs of states, over about 1,000 configurations of every chain.
     num_draws, history_at : int and sequence of int
         How many configurations of every chain to keep, evenly spaced, and after which sweeps to note the running
         marginals.
     start : "dispersed", "random", int array (num_chains, n) or SampleResult
         ``dispersed`` starts half of the chains, 16 at most, from configurations of large weight, far from each other
-        (:func:`fastmix.methods.starts.find_modes`), and the others at random: chains that could get stuck then do so
-        in different places, and disagree. A result goes on where its chains ended, with fresh random numbers also
-        under its own seed.
+        (:func:`fastmix.methods.starts.find_modes`), and the others at random. A result goes on where its chains ended,
+        with fresh random numbers also under its own seed.
     backend : {"cpu", "cuda", "auto"}
         Where Gibbs sweeps run. ``cuda`` needs an NVIDIA GPU and the extra ``gpu``; ``auto`` takes the GPU where
         there is one that fits the run, and says in ``stats["backend"]`` what it took and why.
@@ -230,17 +224,15 @@ def sample(
         See :func:`fastmix.infer`. The same seed gives the same bits whatever the number of threads; CPU and GPU draw
         different numbers.
     time_limit : float, optional
-        Seconds, without those of compiling, after which what has been collected is returned. Burning in takes half of
-        them at most (but not with a checkpoint, from which it can go on). Without it, and without ``num_sweeps``,
-        ``accuracy`` or ``checkpoint``, 60 seconds (``stats["time_limit"]``).
+        Seconds, without those of compiling, after which what has been collected is returned; burning in takes half of
+        them at most (but not with a checkpoint). Without it, and without ``num_sweeps``, ``accuracy`` or
+        ``checkpoint``, 60 seconds.
     checkpoint : str, optional
         A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists, with its
         seed when none is given; the answer is the same, bit by bit, as that of an uninterrupted run. A finished run
-        stays in the file, and the same call answers from it at once: remove it when what comes back is safe.
+        stays in the file: remove it when what comes back is safe.
     executor : concurrent.futures.Executor, optional
-        Shares the chains out among its workers: processes of this machine (:func:`fastmix.executors.processes`) or a
-        Dask cluster (:func:`fastmix.executors.cluster`). The answer is the same, bit by bit, as without. A worker that
-        dies is replaced; when all of them are gone this process goes on, and ``stats["backend"]`` says so.
+        Shares the chains out among its workers, with the same bits: see :mod:`fastmix.executors`.
 
     Returns
     -------
@@ -256,8 +248,7 @@ def sample(
     NotConvergedError
         If the time was over before there was anything to report.
     Interrupted
-        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected; in the burn-in, what another half second
-        collects from where the chains are (``stats["cut_short"]``); None before the first sweeps.
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected, None while burning in.
 
     Examples
     --------
@@ -273,35 +264,25 @@ def sample(
         "checkpoint_seconds": checkpoint_seconds, "max_sweeps": max_sweeps,
     }  # fmt: skip
     find_method(method, among=SAMPLERS)
-    if accuracy is not None and method != "gibbs":
-        raise ValueError(f"accuracy must come with method='gibbs', which the certificate is for, got {method!r}")
     return run_method(
-        make_method(method, options),
-        model,
-        evidence=evidence,
-        edge_marginals=edge_marginals,
-        seed=seed,
-        num_threads=num_threads,
-        backend=backend,
-        time_limit=time_limit,
-        progress=progress,
-        executor=executor,
+        make_method(method, options), model, evidence=evidence, edge_marginals=edge_marginals, seed=seed,
+        num_threads=num_threads, backend=backend, time_limit=time_limit, progress=progress, executor=executor,
         certify=False,
-    )
+    )  # fmt: skip
 
 
 def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> SampleResult:
     """Marginals of a reduced model by chains of a method."""
     clock, seed, backend = context.clock, context.seed, context.backend
-    gibbs = method if isinstance(method, Gibbs) else None
-    accuracy = None if gibbs is None else gibbs.accuracy
+    gibbs = isinstance(method, Gibbs)
+    accuracy, asked = getattr(method, "accuracy", None), getattr(method, "schedule", None)
     start, num_draws, estimator = method.start, method.num_draws, method.estimator
     saved = None if method.checkpoint is None else Checkpoint(method.checkpoint, method.checkpoint_seconds)
-    schedule: Schedule = (None if gibbs is None else gibbs.schedule) or "systematic"
+    schedule: Schedule
     if accuracy is None:
-        plan = _plan(model, method)
+        plan, schedule = _plan(model, method), asked or "systematic"
     else:
-        plan, schedule = certified_plan(model, accuracy, gibbs.schedule if gibbs is not None else None, clock)
+        plan, schedule = certified_plan(model, accuracy, asked, clock)
     check_plan(model, plan, num_draws, accuracy, backend)
     states, key_seed = None, seed
     if not isinstance(start, str):
@@ -330,8 +311,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         states, at_modes = dispersed_states(model, plan.num_chains // size, modes, rng, limited)
         states = np.repeat(states, size, axis=0)
     engine.set_states(states)
-    average = estimator == "rao-blackwell"
-    edges = bool(context.edge_marginals)
+    average, edges = estimator == "rao-blackwell", bool(context.edge_marginals)
     run = Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=at_modes)
     if changes and plan.burn_in:
         # Other numbers than those of the burn-in; on the CPU, or the first engine would have refused.
@@ -341,36 +321,29 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     if saved is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
         key = f"{model.content_hash} {method.name} {plan} {schedule} {estimator} {num_draws} {run.history_at} "
-        key += f"{key_seed} {bool(context.edge_marginals)} {begun}" + ("" if engine.device == "cpu" else " cuda")
+        key += f"{key_seed} {edges} {begun}" + ("" if engine.device == "cpu" else " cuda")
         parts = saved.resume(key, seed)
         try:
-            run.restore(parts)
+            if parts is not None:
+                run.restore(parts)
         except (LookupError, TypeError, ValueError):  # its sum is right, but this is not what was saved
             raise FormatError(f"{saved.path}: the checkpoint is damaged; remove the file to begin anew") from None
-    scouted: list[tuple[IntArray, FloatArray, int]] = []
-    try:
-        if 2 < plan.num_chains < _SCOUTED:
-            scouted = _scout(model, method.name, plan, modes[len(at_modes) :], seed, clock)
-        stopped_by = run.go(clock, saved)
-    except KeyboardInterrupt:
-        stopped_by = "interrupt"
+    stopped_by = run.go(clock, saved)
     if run.statistics.num_batches == 0:
         if stopped_by == "interrupt":
-            early = " while burning in," if run.done < 0 or run.cut_short else ""
+            early = " while burning in," if run.done < 0 else ""
             raise Interrupted(f"interrupted{early} before there was anything to report")
-        raise NotConvergedError(
-            f"sampling stopped ({stopped_by}) before the first batch was complete: nothing to report"
-        )
-    swings = log_odds_swings(model) if gibbs is not None and average and schedule != "random" else None
+        raise NotConvergedError(f"sampling stopped ({stopped_by}) before there was anything to report")
+    swings = log_odds_swings(model) if gibbs and average and schedule != "random" else None
     memory = 1.0
     if run.burn_sums is not None and run.plan.burn_in:
-        own = (modes[: len(at_modes)], run.burn_sums / run.plan.burn_in, run.plan.burn_in)
-        mean = run.statistics.sums.sum(axis=1) / (run.statistics.num_chains * run.statistics.num_sweeps)
-        memory = max(remembered_sweeps(model, *burned, mean) for burned in (own, *scouted))
+        mean, burned = run.statistics.sums.mean(axis=1) / run.statistics.num_sweeps, run.plan.burn_in
+        memory = remembered_sweeps(model, modes[: len(at_modes)], run.burn_sums / burned, burned, mean)
     summary = summarise(run.statistics, model, swings=swings, memory=memory)
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
-        certified = gibbs is not None and plan.num_chains < 3 and is_certified(model, run.plan, schedule, clock)
+        few = gibbs and plan.num_chains < 3
+        certified = few and promise(model, run.plan.burn_in, schedule, clock) is not None
         status, note = assess_mixing(summary, certified=certified, names=model.variable_names)
     elif stopped_by == "done" and run.plan.burn_in == plan.burn_in:
         stopped_by = "accuracy"
@@ -378,15 +351,35 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         status, note = Status.NOT_MIXED, f"stopped after {run.plan.burn_in} of {plan.burn_in} certified sweeps"
     if stopped_by == "interrupt":
         status = Status.INTERRUPTED
-    if run.cut_short:
-        burned = run.plan.burn_in
-        note = f"burning in was cut short after {burned:,} of {burned + run.cut_short:,} sweeps; {note}"
     if isinstance(run.engine, HostChains) and run.engine.sharing is not None:
         place = f"cpu ({run.engine.sharing})"
-    stats: dict[str, Any] = {"note": note, "stopped_by": stopped_by, "backend": place}
-    if run.cut_short:
-        stats["cut_short"] = True
-    return make_result(method.name, status, summary, run, stats, schedule)
+    options = {"num_chains": plan.num_chains, "num_sweeps": run.plan.num_sweeps, "burn_in": run.plan.burn_in}
+    stats: dict[str, Any] = {
+        **options, "num_sweeps": run.statistics.num_sweeps,  # after an interrupt fewer than were run
+        "updates": (run.done + run.plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
+        "updates_per_second": run.updates_per_second(), "bias": plan.bias, "note": note, "stopped_by": stopped_by,
+        "backend": place,
+    }  # fmt: skip
+    if run.pairs is not None:
+        stats["edge_marginals"] = "conditional averages" if average else "counts of pairs"
+    whole = plan.num_chains > 1 and run.engine.group_size == 1  # variances of groups say nothing about those of chains
+    return SampleResult(
+        model=model,
+        method=method.name,
+        status=status,
+        node_marginals=summary.mean,
+        edge_marginals=edge_averages(model, run.pairs),
+        log_z=None,
+        stats=stats,
+        provenance={"device": run.engine.device, "options": {**options, "schedule": schedule}},
+        std_error=summary.std_error,
+        ess=summary.ess,
+        r_hat=summary.r_hat,
+        states=run.engine.get_states(),
+        draws=np.stack(run.draws, axis=1) if run.draws else None,
+        history=run.history,
+        chain_variances=run.statistics.chain_variances() if whole else None,
+    )
 
 
 def _plan(model: MarkovRandomField, method: _Sampler) -> Plan:
@@ -396,22 +389,6 @@ def _plan(model: MarkovRandomField, method: _Sampler) -> Plan:
     sweeps = int(method.num_sweeps or NUM_SWEEPS)
     default = 0 if going_on else sweeps // 10
     return Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
-
-
-def _scout(
-    model: MarkovRandomField, method: str, plan: Plan, modes: IntArray, seed: int, clock: Clock
-) -> list[tuple[IntArray, FloatArray, int]]:
-    """Modes (K, n) that few chains have no room for, averages (E, K) of others that burn in from them, and sweeps."""
-    if not len(modes) or not plan.burn_in:
-        return []
-    engine, _ = _engine(model, method, len(modes), seed + 1, "systematic", estimator="rao-blackwell")
-    engine.set_states(modes)
-    clock, done = clock.part(_SCOUT_SHARE), 0
-    while done < plan.burn_in and not clock.past():
-        count = min(max(1, plan.burn_in // 16), plan.burn_in - done)
-        engine.sweep(count, collect=True)
-        done += count
-    return [(modes, engine.take_sums() / done, done)] if done else []
 
 
 def _engine(

@@ -17,21 +17,9 @@ from fastmix.theory.certificates import Certificate, certify
 from fastmix.theory.norms import Norm
 
 __all__ = [
-    "MANY_CHAINS",
-    "MOST_BURN_IN",
-    "NUM_SWEEPS",
-    "SCHEDULES",
-    "Plan",
-    "Schedule",
-    "certified_plan",
-    "certified_sweeps",
-    "certify_chains",
-    "certify_quickly",
-    "check_plan",
-    "default_chains",
-    "is_certified",
-    "promise",
-]
+    "MANY_CHAINS", "MOST_BURN_IN", "NUM_SWEEPS", "SCHEDULES", "Plan", "Schedule", "certified_plan", "certified_sweeps",
+    "certify_quickly", "check_plan", "default_chains", "promise",
+]  # fmt: skip
 
 Schedule = Literal["systematic", "random", "random-burn-in"]
 SCHEDULES: tuple[str, ...] = get_args(Schedule)
@@ -44,7 +32,6 @@ _MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 20, 1 << 22, 4
 _MOST_CERTIFIED = 1e12  # updates of all chains together to burn in: about an hour
 _BIAS = 1e-3  # of every marginal, where burning in is certified
 MOST_BURN_IN = NUM_SWEEPS // 2  # then
-_CERTIFIED_BIAS = 0.01  # of every marginal, for one or two chains to be believed
 _CHAIN_BYTES = 48  # beside its states and sums
 _DRAW_BYTES = 34  # a state of a draw: one as kept, one stacked, and four 8-byte arrays in mapping it to the original
 
@@ -119,17 +106,6 @@ def default_chains(model: MarkovRandomField) -> int:
     n, cuts = model.num_variables, len(model.log_unary) - model.num_variables
     most = min(_MOST_SITES // max(1, n), _MOST_CUTS // max(1, cuts))
     return int(np.clip(most, _LEAST_CHAINS, MANY_CHAINS))
-
-
-def is_certified(model: MarkovRandomField, plan: Plan, schedule: Schedule, clock: Clock) -> bool:
-    """Whether the burn-in provably brings every marginal within 0.01."""
-    try:
-        certificate = certify_chains(
-            model, _CERTIFIED_BIAS, schedule, max_updates=_MOST_CERTIFIED, time_limit=clock.rest(0.1)
-        )
-    except UnfitMethodError:  # no certificate for such a model
-        return False
-    return certificate.certified and certified_sweeps(certificate) <= plan.burn_in
 
 
 def certify_quickly(model: MarkovRandomField, schedule: str, clock: Clock) -> Certificate:

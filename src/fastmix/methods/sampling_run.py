@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.chains.base import Chains
-from fastmix.methods.base import LAST_SECONDS
 from fastmix.methods.checkpoint import Checkpoint
-from fastmix.methods.diagnostics import BatchStatistics, Summary, summarise
-from fastmix.methods.sample_result import SampleResult
+from fastmix.methods.diagnostics import BatchStatistics, summarise
 from fastmix.methods.sampling_plan import MANY_CHAINS, Plan
 from fastmix.model import MarkovRandomField
-from fastmix.results import Status
 
-__all__ = ["Run", "edge_averages", "make_result"]
+__all__ = ["Run", "edge_averages"]
 
 _BURN_SHARE, _MARGIN = 0.1, 1.05  # of a time limit to burn in; more sweeps than fit the rest, which then ends them
 _BATCHES = 64
@@ -63,7 +60,6 @@ class Run:
         self.fills_time = self.fills_burn_in = False  # whether a time limit is to be used up
         self.timed = 0, 0.0  # sweeps and seconds of the burn-in when it was last planned
         self.following: Callable[[], Chains] | None = None  # what sweeps after the burn-in, if not the same
-        self.cut_short: int | None = None  # sweeps that an interrupt left no time for in the burn-in
 
     def _change_over(self) -> None:
         """Go on with what sweeps after the burn-in, from where it ended."""
@@ -108,14 +104,13 @@ class Run:
 
     def go(self, clock: Clock, checkpoint: Checkpoint | None) -> str:
         """Run to the end (``done``), the time limit (``time_limit``) or an interrupt (``interrupt``)."""
-        most = max(
-            1, int(self.engine.updates_per_step / max(1, self.engine.updates_per_sweep * self.engine.num_chains))
-        )
+        per_sweep = max(1, self.engine.updates_per_sweep * self.engine.num_chains)
+        most = max(1, int(self.engine.updates_per_step / per_sweep))
         step = most if clock.limit is None else max(1, most // _FIRST_STEP)
         # What comes after the last sweep takes about a third of what came before the first.
         share = 1.0 if clock.limit is None else max(0.5, 1.0 - clock.used() / (3.0 * (clock.limit or 1e-3)))
         since_batch = self.done  # sums are taken at batches and trace points only
-        snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on
+        snapshot: dict[str, NDArray[Any]] | None = None  # where a later process can go on; saved last of all
         try:
             while self.done < self.plan.num_sweeps:
                 if self.done >= 0:
@@ -130,66 +125,39 @@ class Run:
                 self.seconds += seconds
                 if clock.limit is not None:
                     step = max(1, step // 2) if seconds > self.engine.step_seconds else min(most, 2 * step)
-                if watched and (checkpoint is not None or self.done == 0):
-                    self._take_burn_sums()
+                cut = self.done < 0 and clock.past(0.5 * share) and checkpoint is None
+                if self.burn_sums is not None and watched and (checkpoint is not None or self.done == 0 or cut):
+                    self.burn_sums += self._take_sums()[:, self.watch]
                 if self.done == 0:
-                    if self.fills_time and self.plan.burn_in:
+                    if self.fills_time:
                         self._fill_time(clock)
                     since_batch = self.done
                 if self.done == target and self.done > 0:
                     since_batch = self._note(since_batch)
                 total = self.plan.burn_in + self.plan.num_sweeps
                 clock.report(self.done + self.plan.burn_in, total, "sweeps", per_second=self.updates_per_second())
-                resumable = since_batch == self.done or self.done < 0
-                if checkpoint is not None and resumable:
+                if checkpoint is not None and (since_batch == self.done or self.done < 0):
                     snapshot = self.arrays()
-                    checkpoint.save(snapshot, now=self.done == self.plan.num_sweeps)
-                if self.done < 0 and clock.past(0.5 * share) and checkpoint is None:
-                    # Half of the time must be left for what the answer is made of.
-                    if watched:
-                        self._take_burn_sums()
+                    checkpoint.save(snapshot)
+                if cut:  # half of the time must be left for what the answer is made of
                     self.plan = replace(self.plan, burn_in=self.plan.burn_in + self.done)
                     self.done = since_batch = 0
                 elif clock.past(share) and (self.done > 0 if checkpoint is None else snapshot is not None):
                     # A run with a checkpoint goes on until it can be saved: runs of any length add up to the answer.
-                    if self.done == self.plan.num_sweeps:
-                        return "done"
-                    if checkpoint is not None and snapshot is not None:
-                        checkpoint.save(snapshot, now=True)
                     if self.done > max(0, since_batch):
                         self.statistics.add(self._take_sums(), self.done - since_batch)
-                    return "time_limit"
+                    return "done" if self.done == self.plan.num_sweeps else "time_limit"
         except KeyboardInterrupt:
+            return "interrupt"
+        finally:
             if checkpoint is not None and snapshot is not None:
                 checkpoint.save(snapshot, now=True)
-            self._sweep_on()
-            return "interrupt"
         return "done"
-
-    def _sweep_on(self) -> None:
-        """After an interrupt that came before the first batch: a few sweeps from where the chains are, but once."""
-        made = self.done + self.plan.burn_in
-        shared = getattr(self.engine, "sharing", None) is not None  # workers may have been interrupted, too
-        if self.statistics.num_batches or self.cut_short is not None or not made or shared:
-            return
-        self.cut_short = max(0, -self.done)
-        sweeps = min(self.plan.num_sweeps, max(_LEAST_BATCH, int(LAST_SECONDS * made / max(1e-9, self.seconds))))
-        self.plan, self.done = replace(self.plan, burn_in=made, num_sweeps=sweeps), 0
-        self.engine.take_sums()  # some chains may be ahead of others in them
-        self.burn_sums, self.fills_time, self.draws = None, False, []
-        if self.pairs is not None:
-            self.pairs[...] = 0.0
-        self._set_stops()
-        self.go(Clock(LAST_SECONDS), None)
 
     def _take_sums(self) -> FloatArray:
         """Sums of single chains, or means over the chains of a group, which count as one chain from here on."""
         sums = self.engine.take_sums()
         return sums / self.engine.group_size if self.engine.group_size > 1 else sums
-
-    def _take_burn_sums(self) -> None:
-        assert self.burn_sums is not None
-        self.burn_sums += self._take_sums()[:, self.watch]
 
     def _note(self, since_batch: int) -> int:
         done = self.done
@@ -198,12 +166,10 @@ class Run:
             since_batch = done
         if done in self.history_at:
             self.history.append((done, summarise(self.statistics, self.model).mean))
-        wants_draw = self.draw_every and done % self.draw_every == 0 and len(self.draws) < self.num_draws
-        wants_pairs = self.pairs is not None and done % self.pair_every == 0
-        if wants_draw:
+        if self.draw_every and done % self.draw_every == 0 and len(self.draws) < self.num_draws:
             states = self.engine.get_states()
             self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
-        if wants_pairs and self.pairs is not None:
+        if self.pairs is not None and done % self.pair_every == 0:
             self.engine.add_pairs(self.pairs, average=self.averages_pairs)
         return since_batch
 
@@ -227,10 +193,8 @@ class Run:
         }
         return parts | {f"statistics_{k}": v for k, v in self.statistics.to_arrays().items()}
 
-    def restore(self, parts: dict[str, NDArray[Any]] | None) -> None:
+    def restore(self, parts: dict[str, NDArray[Any]]) -> None:
         """Go on from what :meth:`arrays` gave."""
-        if parts is None:
-            return
         self.done, self.seconds = int(parts["done"][0]), float(parts["seconds"][0])
         if self.done > 0:  # at 0 the states are those of the burn-in still
             self._change_over()
@@ -242,8 +206,7 @@ class Run:
             self.pairs = parts["pairs"].copy()
         if self.burn_sums is not None:
             self.burn_sums = parts["burn_sums"].copy()
-        prefix = "statistics_"
-        self.statistics.restore({k.removeprefix(prefix): v for k, v in parts.items()})
+        self.statistics.restore({k.removeprefix("statistics_"): v for k, v in parts.items()})
 
 
 def edge_averages(model: MarkovRandomField, pairs: FloatArray | None) -> FloatArray | None:
@@ -251,36 +214,3 @@ def edge_averages(model: MarkovRandomField, pairs: FloatArray | None) -> FloatAr
     if pairs is None:
         return None
     return np.asarray(pairs / max(pairs[: model.pairwise_offsets[1]].sum() if len(pairs) else 1.0, 1.0))
-
-
-def make_result(
-    method: str, status: Status, summary: Summary, run: Run, stats: dict[str, Any], schedule: str
-) -> SampleResult:
-    """The result about the reduced model."""
-    model, plan = run.model, run.plan
-    if run.pairs is not None:
-        stats["edge_marginals"] = "conditional averages" if run.averages_pairs else "counts of pairs"
-    whole = run.engine.group_size == 1  # variances of groups say nothing about those of chains
-    sweeps = run.statistics.num_sweeps  # after an interrupt fewer than were run
-    options = {"num_chains": plan.num_chains, "num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in}
-    return SampleResult(
-        model=model,
-        method=method,
-        status=status,
-        node_marginals=summary.mean,
-        edge_marginals=edge_averages(model, run.pairs),
-        log_z=None,
-        stats={
-            "num_chains": plan.num_chains, "num_sweeps": sweeps, "burn_in": plan.burn_in,
-            "updates": (run.done + plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
-            "updates_per_second": run.updates_per_second(), "bias": plan.bias, **stats,
-        },
-        provenance={"device": run.engine.device, "options": {**options, "schedule": schedule}},
-        std_error=summary.std_error,
-        ess=summary.ess,
-        r_hat=summary.r_hat,
-        states=run.engine.get_states(),
-        draws=np.stack(run.draws, axis=1) if run.draws else None,
-        history=run.history,
-        chain_variances=run.statistics.chain_variances() if plan.num_chains > 1 and whole else None,
-    )  # fmt: skip

@@ -260,7 +260,7 @@ class Run:
 
     def spread(self) -> FloatArray:
         """Standard error of every probability by the spread of the ensembles."""
-        return np.asarray(self.statistics.chain_means().std(axis=1, ddof=1) / math.sqrt(self.num_ensembles))
+        return np.sqrt(self.statistics.chain_variances() / self.num_ensembles)
 
     # -- log Z ------------------------------------------------------------------------------------------------------
 
