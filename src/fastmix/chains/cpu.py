@@ -19,7 +19,7 @@ from fastmix._memory import aligned_zeros
 from fastmix.chains.base import Exchanges, sums_by_state
 from fastmix.chains.generator import make_streams
 from fastmix.chains.host import HostChains
-from fastmix.chains.layout import Layout, tables_fit
+from fastmix.chains.layout import BLOCK_SITES, Layout, tables_fit
 from fastmix.chains.threads import Threads
 from fastmix.model.structure import Structure
 
@@ -159,7 +159,7 @@ class CpuChains(HostChains):
         self.kernel: Kernel = kernel or choose_kernel(
             structure, num_chains, num_sets=num_sets, schedule=schedule, forbidden=forbidden, steady=steady
         )
-        self.layout = Layout(structure, num_sets)
+        self.layout = Layout(structure, num_sets, block_sites=1 if self._scan else BLOCK_SITES)
         self._shifts = np.zeros(num_sets - 1)
         self._round = 0
         self._totals = np.zeros((int(self.layout.cuts.sum()), num_chains))

@@ -283,25 +283,12 @@ def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, 
     site of every update is drawn at random, and only mode 2 is collected.
     """
     n = len(order)
-    place = np.empty(n * scan, np.int64)
-    for p in range(n * scan):
-        place[order[p]] = p
     for _ in range(num_sweeps):
-        if scan == 1:
-            a, b, d, e = streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0]
-            for _ in range(n):
-                i, a, b, d, e = _random_site(n, a, b, d, e)
-                u, a, b, d, e = _next(a, b, d, e)
-                p = place[i]
-                index = (x[around[p, 0]] << 3) | (x[around[p, 1]] << 2) | (x[around[p, 2]] << 1) | x[around[p, 3]]
-                x[i] = uint8(u >= table[p, index])
-            streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0] = a, b, d, e
-            if mode == 2:
-                _count(sums, x[:n], 0)
-            continue
         for q in range(first_chunk, last_chunk):
             a, b, d, e = streams[0, q], streams[1, q], streams[2, q], streams[3, q]
             for p in range(chunks[q], chunks[q + 1]):
+                if scan == 1:
+                    p, a, b, d, e = _random_site(n, a, b, d, e)
                 u, a, b, d, e = _next(a, b, d, e)
                 index = (x[around[p, 0]] << 3) | (x[around[p, 1]] << 2) | (x[around[p, 2]] << 1) | x[around[p, 3]]
                 threshold = table[p, index]
@@ -309,9 +296,11 @@ def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, 
                 x[order[p]] = state
                 if mode == 1:
                     sums[order[p]] += _shorten(threshold)
-                elif mode == 2:
+                elif mode == 2 and scan == 0:
                     sums[order[p]] += uint32(uint32(1 - state) << uint32(24))
             streams[0, q], streams[1, q], streams[2, q], streams[3, q] = a, b, d, e
+        if mode == 2 and scan == 1:
+            _count(sums, x[:n], 0)
 
 
 @outer
@@ -328,10 +317,10 @@ def single_sweeps(  # type: ignore[no-untyped-def]
         for q in range(first_chunk, last_chunk):
             a, b, d, e = streams[0, q], streams[1, q], streams[2, q], streams[3, q]
             for p in range(chunks[q], chunks[q + 1]):
-                i = np.int64(order[p])
                 if scan == 1:
-                    i, a, b, d, e = _random_site(n, a, b, d, e)
+                    p, a, b, d, e = _random_site(n, a, b, d, e)
                 u, a, b, d, e = _next(a, b, d, e)
+                i = np.int64(order[p])
                 at = starts[i]
                 for k in range(indptr[i], indptr[i + 1]):
                     at += np.int64(x[neighbors[k]]) * strides[k]

@@ -105,10 +105,12 @@ class Layout:
     structure : Structure
     num_sets : int
         K, parameter sets side by side.
+    block_sites : int
+        Sites of one color that the product kernel takes side by side.
     """
 
-    def __init__(self, structure: Structure, num_sets: int = 1) -> None:
-        self.structure, self.num_sets = structure, num_sets
+    def __init__(self, structure: Structure, num_sets: int = 1, block_sites: int = BLOCK_SITES) -> None:
+        self.structure, self.num_sets, self._block_sites = structure, num_sets, block_sites
         self.split = int(structure.unary_offsets[-1])  # unaries come first in parameters
         self.order, self.class_starts = structure.visit_order
         self.cuts = structure.num_states - 1
@@ -255,7 +257,7 @@ class Layout:
         """Where blocks of the order begin: sites of one color with equal numbers of states, some at a time."""
         states = self.structure.num_states[self.order]
         breaks = np.union1d(self.class_starts, np.flatnonzero(np.diff(states)) + 1)
-        return _cut(np.union1d(breaks, self.chunks).tolist(), BLOCK_SITES)
+        return _cut(np.union1d(breaks, self.chunks).tolist(), self._block_sites)
 
     @cached_property
     def chunks(self) -> IntArray:
