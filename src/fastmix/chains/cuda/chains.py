@@ -96,16 +96,18 @@ class CudaChains(DeviceChains):
             raise ValueError(f"group_size must divide num_chains, {num_chains}, got {group_size}")
         super().__init__(structure, num_chains, num_sets)
         self.group_size = group_size
-        self.kernel: CudaKernel = kernel or choose_cuda_kernel(
-            structure, num_chains, num_sets=num_sets, forbidden=forbidden
-        )
+        if kernel is None:
+            kernel = choose_cuda_kernel(structure, num_chains, num_sets=num_sets, forbidden=forbidden)
+            if kernel == "field" and self._layout.codes is None:
+                kernel = "packed" if structure.adjacency.max_degree <= 4 else "packed-field"
+        self.kernel: CudaKernel = kernel
         self._mode = _MODES[estimator]
         words = make_streams(seed, _KEY_STREAM, 1)[:, 0]
         self._key = words[0], words[1]
         self._sweep = 0
         self._packed = self.kernel.startswith("packed")
         # Chains of a thread: four states of any kind, so that a call of the generator is used up.
-        self.width = 32 if self._packed else 1 if self.kernel == "field" or self._total == 1 else 4
+        self.width = 32 if self._packed else 1 if self.kernel == "field" else 4
         if num_sets > 1 and num_chains % self.width:
             raise ValueError(f"num_chains must be a multiple of {self.width} for several sets, got {num_chains}")
         units = -(-self._total // self.width)
@@ -119,9 +121,8 @@ class CudaChains(DeviceChains):
         self._units = -(-units // tile) * tile
         self._capacity = self._units * self.width
         self._stride = self._units if self._packed else self._capacity
-        # Whether the kernel takes four chains of one byte each for a word.
-        self._bytewise = self.kernel == "table" and self.width == 4 and int(structure.num_states.max(initial=1)) <= 256
-        self._row = self._units if self._bytewise else self._stride  # elements as the kernel takes them
+        # Elements of a row as the kernel takes them: tables have four chains of one byte each for a word.
+        self._row = self._units if self.kernel == "table" else self._stride
         self._per_chain = group_size % self.width != 0 or self.width == 1
         if not self._per_chain:
             self._most_collected = _MOST_GROUPED
@@ -207,28 +208,18 @@ class CudaChains(DeviceChains):
         self._cuda.synchronize()
 
     def _run(self, num_sweeps: int, mode: int) -> None:
-        launch, colors = self._launch, len(self._layout.class_starts) - 1
-        shape = (self._units // (launch.block_x * launch.wide), launch.grid_y), (launch.block_x, launch.block_y)
-        arrays = self._arguments
-        if launch.grid_y == 1:
-            sizes = 0, colors, num_sweeps, np.uint64(self._sweep)
-            start_kernel(self._sweep_kernel(mode, grid=False), shape, *arrays, *sizes, *self._key)
-        elif not self._run_together(arrays, shape, num_sweeps, mode):
-            kernel = self._sweep_kernel(mode, grid=False)
-            for sweep in range(self._sweep, self._sweep + num_sweeps):
-                for color in range(colors):
-                    start_kernel(kernel, shape, *arrays, color, color + 1, 1, np.uint64(sweep), *self._key)
-        self._sweep += num_sweeps
+        from fastmix.chains.cuda.kernels import sweep_kernel
 
-    def _run_together(self, arrays: tuple[Any, ...], shape: Any, num_sweeps: int, mode: int) -> bool:
-        """Run all sweeps in one launch whose blocks wait for each other, if there is room for all blocks at once."""
-        (grid_x, grid_y), block = shape
-        arguments = (*arrays, 0, len(self._layout.class_starts) - 1, num_sweeps, np.uint64(self._sweep), *self._key)
-        kernel, room = self._prepare_together(self._sweep_kernel(mode, grid=True), block, arguments)
-        if room < grid_x:
-            return False
-        start_kernel(kernel, ((grid_x, min(grid_y, room // grid_x)), block), *arguments)
-        return True
+        launch = self._launch
+        grid_x, grid_y = self._units // (launch.block_x * launch.wide), launch.grid_y
+        block = launch.block_x, launch.block_y
+        arguments = (*self._arguments, num_sweeps, np.uint64(self._sweep), *self._key)
+        kernel: Any = sweep_kernel(self._update(mode, grid_y > 1), launch.wide, self.kernel.endswith("field"))
+        if grid_y > 1:  # blocks that wait for each other: as many as run at once, which are more than along x
+            kernel, room = self._prepare_together(kernel, block, arguments)
+            grid_y = min(grid_y, room // grid_x)
+        start_kernel(kernel, ((grid_x, grid_y), block), *arguments)
+        self._sweep += num_sweeps
 
     def _prepare_together(self, kernel: Any, block: tuple[int, int], arguments: tuple[Any, ...]) -> tuple[Any, int]:
         """A kernel to be launched cooperatively, and how many of its blocks run at once."""
@@ -244,7 +235,7 @@ class CudaChains(DeviceChains):
     def _arguments(self) -> tuple[Any, ...]:
         """What every sweep takes: states, tables, colors, sets, sums."""
         steps = tuple(np.uint64(k) for k in self._sum_steps)
-        states = self._x.view(np.uint32) if self._bytewise else self._x
+        states = self._x.view(np.uint32) if self.kernel == "table" else self._x
         return states, self._tables, self._starts, self._models, self._sums, steps, np.uint32(self._row)
 
     def _update(self, mode: int, grid: bool = False) -> Any:
@@ -258,13 +249,8 @@ class CudaChains(DeviceChains):
         if self.kernel == "field":
             return field_kernels.field_update(self._degree, mode, grid)
         if self.kernel == "logit":
-            return state_kernels.logit_update(self.width, mode, grid)
-        return state_kernels.table_update(self.width, self._bytewise, self._small, mode, per_chain, grid)
-
-    def _sweep_kernel(self, mode: int, *, grid: bool) -> Any:
-        from fastmix.chains.cuda.kernels import sweep_kernel
-
-        return sweep_kernel(self._update(mode, grid), self._launch.wide, self.kernel.endswith("field"))
+            return state_kernels.logit_update(mode, grid)
+        return state_kernels.table_update(self._small, mode, per_chain, grid)
 
     # -- replica exchange -------------------------------------------------------------------------------------------
 

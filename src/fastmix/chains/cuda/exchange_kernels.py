@@ -187,7 +187,7 @@ def rounds_kernel(update: Any, name: str, factors: bool) -> Any:
                     masks[unit] = uint32(0)
                 update(
                     x, tables, starts, model, sums, steps, stride, unit, uint32(cuda.threadIdx.y),
-                    uint32(cuda.blockDim.y), 0, starts.shape[0] - 1, 1, sweep, key0, key1,
+                    uint32(cuda.blockDim.y), 1, sweep, key0, key1,
                 )  # fmt: skip
                 chain = lane
                 while chain < wide:

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix.chains.layout import Layout, log_odds
+from fastmix.chains.layout import Layout
 from fastmix.model.build import offsets_of
 
 __all__ = ["DeviceLayout", "pack_states", "unpack_states"]
 
 Arrays = dict[str, NDArray[Any]]
 
-_MOST_CODES = 1 << 16  # different surroundings of a site for which a 16-bit code pays
+_MOST_CODES = 1 << 16  # different surroundings of a site: codes have 16 bits
 _CHUNK_ENTRIES = 1 << 24  # states that are packed at once
 
 
@@ -57,62 +57,43 @@ class DeviceLayout(Layout):
         return chunks, around
 
     def field_tables(self, theta: FloatArray) -> tuple[Arrays, int]:
-        """Arrays for :func:`fastmix.chains.cuda.field_kernels.field_update`, and the degree they are padded to.
-
-        The degree is 0 where the surroundings are too different for codes, and the arrays are those of the adjacency.
-        """
-        (indptr, slots), n = self.by_place, len(self.order)
-        unary, odds = log_odds(self.structure, theta[: self.split], theta[self.split :])
-        odds = odds[slots]
-        owner = np.repeat(np.arange(n), np.diff(indptr))
-        offsets = unary[self.order] + np.bincount(owner, odds[:, 0], minlength=n)
-        weights, degree = odds[:, 1] - odds[:, 0], 0
-        empty = np.zeros(1, dtype=np.int32)
-        arrays: Arrays = {"codes": empty.astype(np.uint16), "steps": empty, "indptr": empty.astype(np.int64)}
-        arrays |= {"neighbors": empty}
-        if self._codes is None:
-            arrays |= {"indptr": indptr, "neighbors": self.neighbors}
-        else:
-            arrays["codes"], arrays["steps"], places = self._codes
-            degree = arrays["steps"].shape[1]
-            padded = np.zeros(degree * n)
-            padded[places] = weights
-            weights = padded
-        for name, values in (("weight", weights), ("offset", offsets)):
+        """Arrays for :func:`fastmix.chains.cuda.field_kernels.field_update`, and the degree they are padded to."""
+        assert self.codes is not None
+        codes, steps, places = self.codes
+        [linear], [joint], _ = self.binary_terms(theta[None])
+        weights = np.zeros(steps.shape[1] * len(codes))
+        weights[places] = joint[self.structure.adjacency.edge_ids[self.by_place[1]]]
+        arrays: Arrays = {"codes": codes, "steps": steps}
+        for name, values in (("weight", weights), ("offset", linear[self.order])):
             rounded = values.astype(np.float32)
             arrays |= {name + "s": rounded, name + "_rests": (values - rounded).astype(np.float32)}
-        return arrays, degree
+        return arrays, steps.shape[1]
 
     @cached_property
-    def _codes(self) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArray] | None:
-        """A code for the distances to the neighbors of every site, the distances of every code, and where weights go.
+    def codes(self) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArray] | None:
+        """A code for the distances to the neighbors of every place, the distances of every code, where weights go.
 
-        Missing neighbors have distance 0, the site itself, and weight 0. None if the codes or the padding do not pay.
+        Missing neighbors have distance 0, the place itself, and weight 0. None if 16 bits or the padding do not pay.
         """
-        indptr, neighbors, n = self.by_place[0], self.neighbors, len(self.order)
+        indptr, n = self.by_place[0], len(self.order)
         degrees = np.diff(indptr)
         degree = max(1, int(degrees.max(initial=0)))
-        if n == 0 or degree * n > 2 * len(neighbors) + 4 * n:
+        if n == 0 or degree * n > 2 * len(self.neighbors) + 4 * n:
             return None
         owner = np.repeat(np.arange(n), degrees)
         slot = np.arange(len(owner)) - np.repeat(indptr[:-1], degrees)
-        distances = neighbors - owner
+        distances = np.zeros((n, degree), dtype=np.int32)
+        distances[owner, slot] = self.neighbors - owner
         # Rows are told apart by a random linear function; equal keys are then checked to be equal rows.
         factors = np.random.default_rng(0).integers(1, 2**63, size=degree, dtype=np.uint64)
         key = np.zeros(n, dtype=np.uint64)
         with np.errstate(over="ignore"):
-            for k in range(degree):
-                longer = degrees > k
-                key[longer] += distances[indptr[:-1][longer] + k].astype(np.uint64) * factors[k]
+            for column, factor in zip(distances.T, factors, strict=True):
+                key += column.astype(np.uint64) * factor
         kinds, some, codes = np.unique(key, return_index=True, return_inverse=True)
-        if len(kinds) > min(_MOST_CODES, max(1, n // 8)):
+        if len(kinds) > _MOST_CODES or (distances[some][codes] != distances).any():
             return None
-        steps = np.zeros((len(kinds), degree), dtype=np.int32)
-        for k, site in enumerate(some.tolist()):
-            steps[k, : degrees[site]] = distances[indptr[site] : indptr[site + 1]]
-        if (steps[codes[owner], slot] != distances).any() or (degrees[some][codes] != degrees).any():
-            return None
-        return codes.astype(np.uint16), steps, slot * n + owner
+        return codes.astype(np.uint16), distances[some], slot * n + owner
 
 
 # -- states -----------------------------------------------------------------------------------------------------------
