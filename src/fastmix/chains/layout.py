@@ -16,7 +16,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 
-__all__ = ["BLOCK_SITES", "Layout", "directed_arrays", "log_odds", "rows_of", "tables_fit"]
+__all__ = ["BLOCK_SITES", "Layout", "directed_arrays", "rows_of", "tables_fit"]
 
 
 BLOCK_SITES = 128  # sites of one color that the product kernel takes side by side
@@ -37,23 +37,6 @@ def tables_fit(structure: Structure, *, num_sets: int = 1, num_chains: int | Non
     entries = structure.pattern_entries
     worth = num_chains is None or entries <= float(num_chains) * structure.num_variables
     return worth and entries * num_sets <= _MOST_ENTRIES
-
-
-def log_odds(structure: Structure, unary: FloatArray, pairwise: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Log-odds of state 1 of binary variables: by the unaries (n,), and what either state of a neighbor adds (2 m, 2).
-
-    The second is aligned with ``adjacency.neighbors``.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=1.0, field=0.5)
-    >>> odds = log_odds(model.structure, model.log_unary, model.log_pairwise)
-    >>> odds[0].tolist(), odds[1].tolist()
-    ([1.0, 1.0], [[-2.0, 2.0], [-2.0, 2.0]])
-    """
-    _, starts, own_steps, other_steps = structure.directed
-    zero = starts[:, None] + other_steps[:, None] * np.arange(2)
-    return unary[1::2] - unary[::2], pairwise[zero + own_steps[:, None]] - pairwise[zero]
 
 
 def rows_of(starts: IntArray, rows: NDArray[Any]) -> tuple[IntArray, IntArray]:
@@ -128,6 +111,27 @@ class Layout:
         """The adjacency in the order of a sweep: row starts, and slots of ``adjacency.neighbors``."""
         return rows_of(self.structure.adjacency.indptr, self.order)
 
+    @cached_property
+    def neighbors(self) -> NDArray[np.int32]:
+        """Places of the neighbors of every place, one place after the other, see ``by_place``."""
+        return self.places[self.structure.adjacency.neighbors[self.by_place[1]]].astype(np.int32)
+
+    @cached_property
+    def groups(self) -> tuple[IntArray, IntArray]:
+        """Where the groups of four neighbors of every place begin (n + 1,), and the places in them, n for none.
+
+        A place without neighbors has a group too; the last group of a place is filled up with n in front.
+        """
+        indptr, n = self.by_place[0], len(self.order)
+        degree = np.diff(indptr)
+        groups = np.maximum(1, -(-degree // 4))
+        chunks = offsets_of(groups)
+        around = np.full(4 * int(chunks[-1]), n, dtype=np.int64)
+        slots = np.arange(len(self.neighbors)) - np.repeat(indptr[:-1], degree)
+        padding = np.where(slots >= np.repeat(4 * (groups - 1), degree), np.repeat(4 * groups - degree, degree), 0)
+        around[np.repeat(4 * chunks[:-1], degree) + slots + padding] = self.neighbors
+        return chunks, around
+
     # -- thresholds of all patterns ---------------------------------------------------------------------------------
 
     @cached_property
@@ -186,26 +190,15 @@ class Layout:
     # -- log-odds of binary variables -------------------------------------------------------------------------------
 
     def field_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.field_kernels.field_sweeps`: log-odds of state 1 as linear functions of states.
-
-        Variables have four neighbors or a multiple of it: some of weight 0 are added, so that one loop does for all.
-        """
-        structure, graph, owner = self.structure, self.structure.adjacency, self.structure.directed.owner
+        """For :func:`fastmix.chains.field_kernels.field_sweeps`: log-odds of state 1 as linear functions of states."""
         thetas, coefficients = sets.linear()
-        padded = 4 * np.maximum(1, -(-graph.degree // 4))
-        indptr = offsets_of(padded)
-        places = np.arange(owner.size) + (indptr[:-1] - graph.indptr[:-1])[owner]
-        neighbors = np.zeros(indptr[-1], dtype=np.int64)
-        neighbors[places] = graph.neighbors
-        weights, offsets = np.zeros((len(thetas), indptr[-1])), np.empty((len(thetas), structure.num_variables))
-        for d, theta in enumerate(thetas):
-            unary, odds = log_odds(structure, theta[: self.split], theta[self.split :])
-            offsets[d] = unary + np.bincount(owner, odds[:, 0], minlength=structure.num_variables)
-            weights[d, places] = odds[:, 1] - odds[:, 0]
+        offsets, joint, _ = self.binary_terms(thetas)
+        chunks, around = self.groups
+        weights = np.zeros((len(thetas), len(around)))
+        weights[:, around < len(self.order)] = joint[:, self.structure.adjacency.edge_ids[self.by_place[1]]]
         joined = weights.any(axis=1) | (len(thetas) == 1)
-        return (
-            np.ascontiguousarray(coefficients.T), self.order, indptr, neighbors, weights, offsets, joined,
-        )  # fmt: skip
+        neighbors = np.append(self.order, 0)[around]  # those that are missing have weight 0
+        return np.ascontiguousarray(coefficients.T), self.order, 4 * chunks, neighbors, weights, offsets, joined
 
     def binary_terms(self, thetas: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Energies of binary states as quadratic functions: weights of variables, of edges, constants, by theta."""

@@ -256,7 +256,7 @@ class CudaChains(DeviceChains):
 
     def set_shifts(self, shifts: ArrayLike) -> None:
         """Guesses (K - 1,) of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator; zeros at first."""
-        self._exchange.set_shifts(shifts)
+        self._exchange.shifts.copy_to_device(np.ascontiguousarray(shifts, dtype=np.float64))
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
         """Rounds of replica exchange, many of them in one launch; see :class:`fastmix.chains.base.Chains`."""
@@ -286,13 +286,14 @@ class CudaChains(DeviceChains):
 
     def exchanges(self) -> Exchanges:
         """What exchanges have added up."""
-        return self._exchange.counts()
+        shape = 6, self.num_sets - 1, self.num_chains
+        return Exchanges(self._exchange.counts.copy_to_host().reshape(shape), self._exchange.trips.copy_to_host())
 
     def clear(self) -> None:
         """Forget the sums of sweeps and of exchanges."""
         self.take_sums()
-        if self.num_sets > 1:
-            self._exchange.clear()
+        for array in (self._exchange.counts, self._exchange.trips) if self.num_sets > 1 else ():
+            array.copy_to_device(np.zeros(array.size, dtype=array.dtype))
 
     # -- sums -------------------------------------------------------------------------------------------------------
 
@@ -417,9 +418,9 @@ class CudaChains(DeviceChains):
         )
         self._table = self._zeros(entries, np.uint32)
         if self.kernel == "packed":
-            around = np.append(layout.places, n)[layout.around]
+            around = (layout.groups[1] * self._stride).astype(np.uint32)
             self._tables = (
-                self._put("around", (around * self._stride).astype(np.uint32)), self._zeros(8 * entries, np.int8),
+                self._put("around", around), self._zeros(8 * entries, np.int8),
                 self._table, self._zeros(entries, np.uint32), np.uint32(n), np.uint64(n * self.num_sets),
             )  # fmt: skip
         else:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix.chains.layout import Layout
-from fastmix.model.build import offsets_of
 
 __all__ = ["DeviceLayout", "pack_states", "unpack_states"]
 
@@ -25,11 +24,6 @@ class DeviceLayout(Layout):
     """The layout by place in a sweep: variable ``order[p]`` is at place p, colors begin at ``class_starts``."""
 
     @cached_property
-    def neighbors(self) -> NDArray[np.int32]:
-        """Places of the neighbors of every place, one place after the other, see ``by_place``."""
-        return self.places[self.structure.adjacency.neighbors[self.by_place[1]]].astype(np.int32)
-
-    @cached_property
     def place_cuts(self) -> IntArray:
         """States but the last of the variable at every place (n,)."""
         return self.cuts[self.order]
@@ -39,22 +33,6 @@ class DeviceLayout(Layout):
         """``patterns`` by place: those of every place, and the steps along :attr:`neighbors`."""
         patterns, steps = self.patterns
         return patterns[self.order], steps[self.by_place[1]]
-
-    @cached_property
-    def groups(self) -> tuple[IntArray, IntArray]:
-        """Where the groups of four neighbors of every place begin (n + 1,), and the places in them, n for none.
-
-        A place without neighbors has a group too; the last group of a place is filled up with n in front.
-        """
-        indptr, n = self.by_place[0], len(self.order)
-        degree = np.diff(indptr)
-        groups = np.maximum(1, -(-degree // 4))
-        chunks = offsets_of(groups)
-        around = np.full(4 * int(chunks[-1]), n, dtype=np.int64)
-        slots = np.arange(len(self.neighbors)) - np.repeat(indptr[:-1], degree)
-        padding = np.where(slots >= np.repeat(4 * (groups - 1), degree), np.repeat(4 * groups - degree, degree), 0)
-        around[np.repeat(4 * chunks[:-1], degree) + slots + padding] = self.neighbors
-        return chunks, around
 
     def field_tables(self, theta: FloatArray) -> tuple[Arrays, int]:
         """Arrays for :func:`fastmix.chains.cuda.field_kernels.field_update`, and the degree they are padded to."""

@@ -145,13 +145,17 @@ class DeviceChains(Chains):
         structure = self.structure
         if not structure.num_edges:
             return
+        if not average:
+            top = np.repeat([0.0, 1.0], [self._total - self.num_chains, self.num_chains])
+            out += self._total * self.moments(top)[self._layout.split :][: len(out)]
+            return
         counts = self._put("pairs", np.zeros(len(out), dtype=np.uint64))
         ends = self._put("ends", self._layout.places[structure.edges])
         at = np.int64((self.num_sets - 1) * self.num_parameters)
         chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
         shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
         start_kernel(
-            pair_kernel(self._packed, average, self._factors), shape, self._x, ends,
+            pair_kernel(self._packed, self._factors), shape, self._x, ends,
             self._put("tables", structure.pairwise_offsets[:-1]), self._links, self._load_values(), at, *chains,
             np.uint64(self._stride), counts,
         )  # fmt: skip

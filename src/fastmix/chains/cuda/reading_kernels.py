@@ -216,11 +216,11 @@ def count_kernel(packed: bool, factors: bool) -> Any:
 
 
 @cache
-def pair_kernel(packed: bool, average: bool, factors: bool) -> Any:
-    """The kernel that counts the pairs of states on every edge (block by block), in units of ``2 * PAIR_UNIT``.
+def pair_kernel(packed: bool, factors: bool) -> Any:
+    """The kernel that adds up probabilities of the pairs of states on every edge (block by block).
 
-    With ``average`` it adds half a unit for either end instead: the conditional probabilities of that end's states
-    beside the present state of the other. ``ends`` int64 (edges, 2) are places, ``offsets`` where the table of an edge
+    Either end adds ``PAIR_UNIT``, half a unit: the conditional probabilities of its states beside the present state of
+    the other. ``ends`` int64 (edges, 2) are places, ``offsets`` where the table of an edge
     begins in ``out`` uint64, and ``links`` as in :func:`fill_thresholds`, for the parameters from ``values[at]`` on;
     with ``factors`` these follow, see ``Incident`` of the structure: ``indptr``, ``starts``, ``own_steps``,
     ``member_starts``, rows and steps of the members. Chains are those from ``first`` to ``last``.
@@ -272,23 +272,18 @@ def pair_kernel(packed: bool, average: bool, factors: bool) -> Any:
             while chain < last:
                 for end in range(2):
                     site, other = ends[2 * edge + end], ends[2 * edge + 1 - end]
-                    own = int64(state(x, uint64(site) * stride, chain))
                     near = int64(state(x, uint64(other) * stride, chain))
-                    top, total = 0.0, 1.0
-                    if average:
-                        top, total = -math.inf, 0.0
-                        for s in range(cuts[site] + 1):
-                            value = log_weight(x, links, values, at, site, s, chain)
-                            if value > top:
-                                total = total * math.exp(top - value) + 1.0
-                                top = value
-                            elif value > -math.inf:
-                                total += math.exp(value - top)
+                    top, total = -math.inf, 0.0
                     for s in range(cuts[site] + 1):
-                        share = uint64(PAIR_UNIT) if s == own else uint64(0)
-                        if average:
-                            value = log_weight(x, links, values, at, site, s, chain)
-                            share = uint64(math.exp(value - top) / total * float64(PAIR_UNIT) + 0.5)
+                        value = log_weight(x, links, values, at, site, s, chain)
+                        if value > top:
+                            total = total * math.exp(top - value) + 1.0
+                            top = value
+                        elif value > -math.inf:
+                            total += math.exp(value - top)
+                    for s in range(cuts[site] + 1):
+                        value = log_weight(x, links, values, at, site, s, chain)
+                        share = uint64(math.exp(value - top) / total * float64(PAIR_UNIT) + 0.5)
                         pair = s * columns + near if end == 0 else near * columns + s
                         if held:
                             cuda.atomic.add(counts, pair, share)
