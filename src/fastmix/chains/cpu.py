@@ -212,22 +212,6 @@ class CpuChains(HostChains):
         self._gaps = np.diff(sets.coefficients, axis=0)
         self._arrays = getattr(self.layout, f"{'table' if self.kernel == 'single' else self.kernel}_arrays")(sets)
 
-    def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
-        """Energies under the thetas that are loaded, of two layers by a product of matrices."""
-        if self.kernel != "layers":
-            return super()._loaded_energies(lanes)
-        assert self.layout.layers is not None
-        order, starts, places = self.layout.layers
-        linear, joined, _, _, weights, constants = self._binary_terms
-        x = lanes.astype(np.float32)
-        first, second = x[order[: starts[1]]], x[order[starts[1] :]]
-        out = linear.astype(np.float64) @ lanes + constants[:, None]
-        for d in np.flatnonzero(joined):
-            matrix = np.zeros(len(first) * len(second), dtype=np.float32)
-            matrix[places] = weights[d]
-            out[d] += np.einsum("jc,jc->c", matrix.reshape(len(first), -1).T @ first, second, dtype=np.float64)
-        return out
-
     # -- configurations ---------------------------------------------------------------------------------------------
 
     def _lanes(self) -> NDArray[Any]:

@@ -139,17 +139,13 @@ class CudaChains(DeviceChains):
 
         Nothing is compiled or allocated anew. Tables of thresholds are filled on the device.
         """
-        before = self.sets.thetas
         self.sets, self._values = self._read_sets(thetas, coefficients), None
         if not self._n:
             return
-        if self.sets.thetas is not before:
-            self._device_thetas = None
         if self.kernel in ("packed", "packed-field", "table"):
             self._fill_tables()
         elif self.kernel == "logit":
-            *links, cuts = self._links
-            self._tables = (*links[:5], self._load_values(), links[5], cuts, self._sum_rows)
+            self._tables = (*self._links[:5], self._load_values(), *self._links[5:7], self._sum_rows)
         else:
             arrays, self._degree = self._layout.field_tables(self.sets.coefficients[0] @ self.sets.thetas)
             self._tables = (*[self._put(name, values) for name, values in arrays.items()], np.uint32(self._n))
@@ -404,7 +400,7 @@ class CudaChains(DeviceChains):
             chunks, around = layout.groups
             sites, links = n * self.num_sets, 2 * structure.num_edges * self.num_sets
             self._tables = (
-                self._put("around", (around * self._stride).astype(np.uint32)), self._put("chunks", chunks),
+                self._put("around", self._rows(around)), self._put("chunks", chunks),
                 self._zeros(entries, np.float32), self._zeros(sites, np.float32), *self._links[:2],
                 self._zeros(links, np.float64), self._zeros(sites, np.float64), np.uint32(np.diff(chunks).max()),
             )  # fmt: skip
@@ -418,9 +414,8 @@ class CudaChains(DeviceChains):
         )
         self._table = self._zeros(entries, np.uint32)
         if self.kernel == "packed":
-            around = (layout.groups[1] * self._stride).astype(np.uint32)
             self._tables = (
-                self._put("around", around), self._zeros(8 * entries, np.int8),
+                self._put("around", self._rows(layout.groups[1])), self._zeros(8 * entries, np.int8),
                 self._table, self._zeros(entries, np.uint32), np.uint32(n), np.uint64(n * self.num_sets),
             )  # fmt: skip
         else:

@@ -50,7 +50,8 @@ class DeviceChains(Chains):
         self._rooms: dict[str, Any] = {}
         self._batches: tuple[object, list[_Batch]] = None, []
         self._values: Any = None
-        self._device_thetas: tuple[Any, list[Any]] | None = None
+        self._held: FloatArray | None = None
+        self._device_thetas: tuple[Any, list[Any]] = None, []
 
     # -- configurations -----------------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class DeviceChains(Chains):
         chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
         shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
         start_kernel(
-            pair_kernel(self._packed, self._factors), shape, self._x, ends,
+            pair_kernel(self._packed), shape, self._x, ends,
             self._put("tables", structure.pairwise_offsets[:-1]), self._links, self._load_values(), at, *chains,
             np.uint64(self._stride), counts,
         )  # fmt: skip
@@ -210,7 +211,7 @@ class DeviceChains(Chains):
         steps = np.ones(len(terms), dtype=np.uint32)
         steps[terms >= n] = self.structure.num_states[edges[chosen, 1]]
         offsets = self._term_offsets[:-1][terms].astype(np.uint64)
-        return (rows * self._stride).astype(np.uint32).reshape(-1), steps, offsets
+        return self._rows(rows).reshape(-1), steps, offsets
 
     def _describe_members(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
         """The same where some have more than two members, which are listed, and where those of each begin."""
@@ -223,7 +224,7 @@ class DeviceChains(Chains):
         sizes = np.repeat([1, 2], [self._n, structure.num_edges])
         sizes = np.append(sizes, np.diff(structure.scope_starts))
         starts, picked = rows_of(offsets_of(sizes), terms)
-        rows = (self._layout.places[members[picked]] * self._stride).astype(np.uint32)
+        rows = self._rows(self._layout.places[members[picked]])
         offsets = self._term_offsets[:-1][terms].astype(np.uint64)
         return rows, steps[picked].astype(np.uint32), offsets, starts.astype(np.uint32)
 
@@ -252,8 +253,9 @@ class DeviceChains(Chains):
     @property
     def _bases(self) -> tuple[Any, list[Any]]:
         """The thetas that are loaded, on the device, (D, P), and each of them."""
-        if self._device_thetas is None:
-            thetas = self._put("thetas", self.sets.thetas)
+        if self._held is not self.sets.thetas:
+            self._held = self.sets.thetas
+            thetas = self._put("thetas", self._held)
             self._device_thetas = thetas, self._split(thetas)
         return self._device_thetas
 
@@ -263,29 +265,24 @@ class DeviceChains(Chains):
 
     @cached_property
     def _links(self) -> tuple[Any, ...]:
-        """The graph as kernels read it that compute conditional distributions, see ``fill_thresholds``.
+        """The graph and the factors around every place as kernels read them that compute conditional distributions.
 
-        Factors over more variables follow, if there are any, see ``pair_kernel``.
+        See ``fill_thresholds``, and ``pair_kernel`` for the factors.
         """
-        structure, layout = self.structure, self._layout
+        structure, layout, around = self.structure, self._layout, self.structure.incident
         (_, starts, own_steps, other_steps), (indptr, slots) = structure.directed, layout.by_place
-        rows = (layout.neighbors.astype(np.int64) * self._stride).astype(np.uint32)
+        factors, entries, member_starts, picked = layout.factor_places
         arrays: tuple[NDArray[Any], ...] = (
-            indptr, rows, layout.split + starts[slots], own_steps[slots], other_steps[slots],
+            indptr, self._rows(layout.neighbors), layout.split + starts[slots], own_steps[slots], other_steps[slots],
             structure.unary_offsets[:-1][layout.order], layout.place_cuts,
+            factors, layout.split + around.starts[entries], around.own_steps[entries], member_starts,
+            self._rows(layout.places[around.members[picked]]), around.steps[picked],
         )  # fmt: skip
-        if self._factors:
-            arrays = *arrays, *self._around
         return tuple(self._put(f"link {k}", a) for k, a in enumerate(arrays))
 
-    @property
-    def _around(self) -> tuple[NDArray[Any], ...]:
-        """The factors around every place."""
-        layout, around = self._layout, self.structure.incident
-        indptr, entries, member_starts, picked = layout.factor_places
-        rows = (layout.places[around.members[picked]] * self._stride).astype(np.uint32)
-        starts = layout.split + around.starts[entries]
-        return indptr, starts, around.own_steps[entries], member_starts, rows, around.steps[picked]
+    def _rows(self, places: NDArray[Any]) -> NDArray[np.uint32]:
+        """Where the states of some places begin."""
+        return (places.astype(np.int64) * self._stride).astype(np.uint32)
 
     # -- memory -------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ same bits.
 """
 # Types inside kernels are those of their compiler.
 # mypy: ignore-errors
-# ruff: noqa: ARG001
 
 from __future__ import annotations
 
@@ -216,33 +215,16 @@ def count_kernel(packed: bool, factors: bool) -> Any:
 
 
 @cache
-def pair_kernel(packed: bool, factors: bool) -> Any:
+def pair_kernel(packed: bool) -> Any:
     """The kernel that adds up probabilities of the pairs of states on every edge (block by block).
 
     Either end adds ``PAIR_UNIT``, half a unit: the conditional probabilities of its states beside the present state of
-    the other. ``ends`` int64 (edges, 2) are places, ``offsets`` where the table of an edge
-    begins in ``out`` uint64, and ``links`` as in :func:`fill_thresholds`, for the parameters from ``values[at]`` on;
-    with ``factors`` these follow, see ``Incident`` of the structure: ``indptr``, ``starts``, ``own_steps``,
-    ``member_starts``, rows and steps of the members. Chains are those from ``first`` to ``last``.
+    the other. ``ends`` int64 (edges, 2) are places, ``offsets`` where the table of an edge begins in ``out`` uint64,
+    and ``links`` as in :func:`fill_thresholds`, for the parameters from ``values[at]`` on, then the factors, see
+    ``Incident`` of the structure: ``indptr``, ``starts``, ``own_steps``, ``member_starts``, rows and steps of the
+    members. Chains are those from ``first`` to ``last``.
     """
     state = _packed_state if packed else _plain_state
-
-    @cuda.jit(device=True)
-    def no_factors(x, links, values, at, site, s, chain):
-        return 0.0
-
-    @cuda.jit(device=True)
-    def all_factors(x, links, values, at, site, s, chain):
-        around, starts, own_steps, member_starts, members, steps = links[7:]
-        total = 0.0
-        for f in range(around[site], around[site + 1]):
-            place = at + starts[f] + s * own_steps[f]
-            for m in range(member_starts[f], member_starts[f + 1]):
-                place += int64(state(x, uint64(members[m]), chain)) * steps[m]
-            total += values[place]
-        return total
-
-    factors_of = all_factors if factors else no_factors
 
     @cuda.jit(device=True)
     def log_weight(x, links, values, at, site, s, chain):
@@ -251,7 +233,13 @@ def pair_kernel(packed: bool, factors: bool) -> Any:
         for k in range(indptr[site], indptr[site + 1]):
             near = int64(state(x, uint64(rows[k]), chain))
             total += values[at + starts[k] + s * own_steps[k] + near * other_steps[k]]
-        return total + factors_of(x, links, values, at, site, s, chain)
+        around, factors_at, factor_steps, member_starts, members, steps = links[7:]
+        for f in range(around[site], around[site + 1]):
+            place = at + factors_at[f] + s * factor_steps[f]
+            for m in range(member_starts[f], member_starts[f + 1]):
+                place += int64(state(x, uint64(members[m]), chain)) * steps[m]
+            total += values[place]
+        return total
 
     @cuda_jit(cache=True)
     def kernel(x, ends, offsets, links, values, at, first, last, stride, out):
