@@ -18,12 +18,6 @@ _EXPONENT = 1023 << 52
 
 
 @fused
-def _set_four(out, value, x, y, z, w, a, b, d, e):  # type: ignore[no-untyped-def]
-    for c in range(len(out)):
-        out[c] = (((value + a * x[c]) + b * y[c]) + d * z[c]) + e * w[c]
-
-
-@fused
 def _add_four(out, x, y, z, w, a, b, d, e):  # type: ignore[no-untyped-def]
     """Four terms at once, so that the sums stay in registers; eight take longer than twice four."""
     for c in range(len(out)):
@@ -84,16 +78,11 @@ def field_sweeps(  # type: ignore[no-untyped-def]
             _fill(s0, s1, s2, s3, u)
             field[:] = 0.0
             for theta in range(len(joined)):
-                w = weights[theta]
+                w, part[:] = weights[theta], offsets[theta, i]
                 if joined[theta]:
                     for k in range(indptr[p], indptr[p + 1], 4):
                         y, z, v, t = x[neighbors[k]], x[neighbors[k + 1]], x[neighbors[k + 2]], x[neighbors[k + 3]]
-                        if k == indptr[p]:
-                            _set_four(part, offsets[theta, i], y, z, v, t, w[k], w[k + 1], w[k + 2], w[k + 3])
-                        else:
-                            _add_four(part, y, z, v, t, w[k], w[k + 1], w[k + 2], w[k + 3])
-                else:
-                    part[:] = offsets[theta, i]
+                        _add_four(part, y, z, v, t, w[k], w[k + 1], w[k + 2], w[k + 3])
                 if coefficients.size > 1:
                     _add_scaled(field, part, rung, coefficients[theta])
             _draw_by_odds(x[i], part if coefficients.size == 1 else field, u, threshold)

@@ -198,14 +198,6 @@ def _place(index, rung, size):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _place_four(index, rung, size, x0, x1, x2, x3, s0, s1, s2, s3):  # type: ignore[no-untyped-def]
-    for c in range(len(index)):
-        near = uint32(uint32(x0[c] * s0) + uint32(x1[c] * s1))
-        far = uint32(uint32(x2[c] * s2) + uint32(x3[c] * s3))
-        index[c] = uint32(uint32(rung[c] * size) + uint32(near + far))
-
-
-@inner
 def _add_state(index, x, stride):  # type: ignore[no-untyped-def]
     for c in range(len(index)):
         index[c] = uint32(index[c] + uint32(x[c] * stride))
@@ -219,12 +211,6 @@ def _gather(out, index, table):  # type: ignore[no-untyped-def]
 
 @inner
 def _compare(x, u, threshold):  # type: ignore[no-untyped-def]
-    for c in range(len(x)):
-        x[c] = u[c] >= threshold[c]
-
-
-@inner
-def _compare_more(x, u, threshold):  # type: ignore[no-untyped-def]
     for c in range(len(x)):
         x[c] += uint8(u[c] >= threshold[c])
 
@@ -246,24 +232,13 @@ def table_sweeps(  # type: ignore[no-untyped-def]
     for _ in range(num_sweeps):
         for i in order:
             _fill(s0, s1, s2, s3, u)
-            k, last = indptr[i], indptr[i + 1]
-            if last - k >= 4:
-                _place_four(
-                    index, rung, sizes[i],
-                    x[neighbors[k]], x[neighbors[k + 1]], x[neighbors[k + 2]], x[neighbors[k + 3]],
-                    strides[k], strides[k + 1], strides[k + 2], strides[k + 3],
-                )  # fmt: skip
-                k += 4
-            else:
-                _place(index, rung, sizes[i])
-            for j in range(k, last):
-                _add_state(index, x[neighbors[j]], strides[j])
+            _place(index, rung, sizes[i])
+            for k in range(indptr[i], indptr[i + 1]):
+                _add_state(index, x[neighbors[k]], strides[k])
+            x[i] = 0
             for j in range(cuts[i]):
                 _gather(threshold, index, table[starts[i] + j : starts[i + 1]])
-                if j:
-                    _compare_more(x[i], u, threshold)
-                else:
-                    _compare(x[i], u, threshold)
+                _compare(x[i], u, threshold)
                 if mode == 1:
                     _collect(sums[sum_starts[i] + j], threshold[top:])
             if mode == 2:

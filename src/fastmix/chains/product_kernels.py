@@ -12,7 +12,7 @@ from fastmix.chains.kernels import (
     _UNIT,
     _accumulate,
     _collect,
-    _compare_more,
+    _compare,
     _count,
     _next,
     _random_site,
@@ -156,7 +156,7 @@ def _draw_block(width, count, weights, total, u, threshold, state, sums, mode): 
     for s in range(count - 1):
         rows = slice(s * width, (s + 1) * width)
         _set_thresholds(threshold, weights[rows], total)
-        _compare_more(state, u, threshold)
+        _compare(state, u, threshold)
         if mode == 1:
             _collect(sums[rows], threshold)
     if mode == 2:
