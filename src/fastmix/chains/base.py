@@ -156,11 +156,6 @@ class Chains(ABC):
         structure = self.structure
         return int(structure.unary_offsets[-1] + structure.pairwise_offsets[-1] + structure.factor_offsets[-1])
 
-    @property
-    def updates_per_sweep(self) -> int:
-        """Variables touched by one sweep of one configuration."""
-        return self.structure.num_variables
-
     # -- parameters -------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -65,8 +65,6 @@ class CudaChains(DeviceChains):
         Chosen by :func:`fastmix.chains.cuda.device.choose_cuda_kernel`.
     launch : Launch, optional
         Chosen by the number of chains; for tests and benchmarks.
-    memory_limit : float, optional
-        Bytes of the device that may be used; what is free by default.
 
     Raises
     ------
@@ -90,7 +88,6 @@ class CudaChains(DeviceChains):
         forbidden: bool = False,
         kernel: CudaKernel | None = None,
         launch: Launch | None = None,
-        memory_limit: float | None = None,
     ) -> None:
         if group_size < 1 or num_chains % group_size:
             raise ValueError(f"group_size must divide num_chains, {num_chains}, got {group_size}")
@@ -130,7 +127,7 @@ class CudaChains(DeviceChains):
         self._together: dict[Any, tuple[Any, int]] = {}
         self._tables: tuple[Any, ...] = ()
         if self._n:
-            self._allocate(memory_limit)
+            self._allocate()
 
     # -- parameters -------------------------------------------------------------------------------------------------
 
@@ -275,7 +272,7 @@ class CudaChains(DeviceChains):
             states, self._x, *rest, exchange.terms, exchange.pieces, exchange.ladder, sizes,
             np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
         )  # fmt: skip
-        kernel = rounds_kernel(self._update(mode), self.kernel, self._factors)
+        kernel = rounds_kernel(self._update(mode), self.kernel)
         kernel, most = self._prepare_together(kernel, block, arguments)
         start_kernel(kernel, ((min(most, self._units // launch.block_x), 1), block), *arguments)
         self._sweep += num_rounds
@@ -349,7 +346,7 @@ class CudaChains(DeviceChains):
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def _allocate(self, memory_limit: float | None) -> None:
+    def _allocate(self) -> None:
         structure, n = self.structure, self._n
         states = (n + 1) * self._stride
         if states >= _MOST_STATES:
@@ -375,7 +372,7 @@ class CudaChains(DeviceChains):
         required += 0 if self.kernel == "field" else 8 * self.num_parameters * (self.num_sets + 1)
         if not self._mode:  # a descent: spare and saved states, energies with their pieces, lists of terms
             required += 3.0 * states * dtype.itemsize + self._reading_bytes
-        check_memory(self._cuda, required, memory_limit)
+        check_memory(self._cuda, required)
         try:
             self._x, self._starts = self._zeros(states, dtype), self._put("starts", self._layout.class_starts)
             sets = np.minimum(np.arange(self._units) * self.width // self.num_chains, self.num_sets - 1)

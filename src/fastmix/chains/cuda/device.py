@@ -104,16 +104,15 @@ def num_multiprocessors(cuda: Any) -> int:
     return 1 if is_simulated(cuda) else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
-def check_memory(cuda: Any, required: float, limit: float | None = None) -> None:
-    """Refuse to allocate more than the device has free, or than a limit in bytes.
+def check_memory(cuda: Any, required: float) -> None:
+    """Refuse to allocate more than the device has free.
 
     Raises
     ------
     ResourceError
         With the bytes needed and allowed; nothing was allocated.
     """
-    free = float(cuda.current_context().get_memory_info()[0]) * _RESERVE
-    allowed = free if limit is None else min(free, limit)
+    allowed = float(cuda.current_context().get_memory_info()[0]) * _RESERVE
     if required > allowed:
         raise ResourceError(
             f"sampling on the GPU needs {format_bytes(required)} of its memory, over the limit of "

@@ -51,11 +51,11 @@ class ReplicaExchange:
         else:
             lists = [np.flatnonzero(np.add.reduceat(theta != 0.0, chains._term_offsets[:-1])) for theta in thetas]
             owner = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
-            rows, steps, offsets, *starts = chains._describe(np.concatenate(lists))
+            rows, steps, offsets, starts = chains._describe_members(np.concatenate(lists))
             offsets = offsets + (owner * chains.num_parameters).astype(np.uint64)
-            arrays = rows, steps, offsets, *starts, thetas
+            arrays = rows, steps, offsets, starts, thetas
         terms = tuple(chains._put(f"term {k}", a) for k, a in enumerate(arrays))
-        self.terms: tuple[Any, ...] = (terms[:-1], terms[-1]) if chains._factors else terms
+        self.terms: tuple[Any, ...] = terms if chains._packed else (terms[:-1], terms[-1])
         pieces = offsets_of(np.array([len(part) for part in lists]))
         self.pieces = chains._put("term pieces", pieces.astype(np.uint32))
         gaps = np.diff(chains.sets.coefficients, axis=0)

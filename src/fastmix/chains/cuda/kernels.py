@@ -30,11 +30,9 @@ __all__ = [
     "barrier",
     "counter_top",
     "is_below",
-    "num_threads",
     "philox",
     "share_of",
     "sweep_kernel",
-    "thread_number",
     "threshold_of",
     "update_jit",
 ]
@@ -129,18 +127,6 @@ def add_up(shared, value):
             shared[thread] += shared[uint32(thread + half)]
         cuda.syncthreads()
         half = uint32(half >> uint32(1))
-
-
-@cuda.jit(device=True)
-def thread_number():
-    """The number of this thread among those of a launch along x."""
-    return uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
-
-
-@cuda.jit(device=True)
-def num_threads():
-    """The threads of a launch along x."""
-    return uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)
 
 
 @cache

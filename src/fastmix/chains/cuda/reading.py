@@ -119,7 +119,7 @@ class DeviceChains(Chains):
         if not self._n:
             return np.zeros(0)
         self._count(self._whole, self._put("weights", weights))
-        return self._take_results() / self._total
+        return np.asarray(self._rooms["results"].copy_to_host()) / self._total
 
     def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:
         """Covariance over the configurations of every indicator with ``theta @ f(x)``, of its patch only, (P,)."""
@@ -137,7 +137,9 @@ class DeviceChains(Chains):
             rows = np.uint64(batch.num_patches), np.uint64(self._total)
             start_kernel(centre_rows, shape, energies, *rows)
             self._count(batch, energies)
-        return self._take_results() / (self._total - 1)  # unbiased: the mean is estimated too
+        return np.asarray(self._rooms["results"].copy_to_host()) / (
+            self._total - 1
+        )  # unbiased: the mean is estimated too
 
     def add_pairs(self, out: FloatArray, *, average: bool) -> None:
         """Add the pairs of states on every edge, over the chains at the last set, to ``out``; see ``Chains``."""
@@ -182,9 +184,6 @@ class DeviceChains(Chains):
         results = self._room("results", self.num_parameters)
         run = count_kernel(self._packed, self._factors)
         start_kernel(run, shape, self._x, *batch.core, weights, np.uint64(self._total), results)
-
-    def _take_results(self) -> FloatArray:
-        return np.asarray(self._rooms["results"].copy_to_host())
 
     @cached_property
     def _whole(self) -> _Batch:
@@ -240,13 +239,11 @@ class DeviceChains(Chains):
 
                 size = np.uint64(self.num_parameters)
                 self._values = self._room("values", self.num_sets * self.num_parameters)
-                forbidden = self._nothing
-                if self.sets.forbidden is not None:
-                    forbidden = self._put("forbidden", self.sets.forbidden.astype(np.uint8))
+                forbidden = np.zeros(1) if self.sets.forbidden is None else self.sets.forbidden
                 self._start(
-                    combine, self._values.size, self._bases[0],
-                    self._put("coefficients", self.sets.coefficients), forbidden,
-                    np.uint64(len(self.sets.thetas)), size, self._values,
+                    combine, self._values.size, self._bases[0], self._put("coefficients", self.sets.coefficients),
+                    self._put("forbidden", forbidden.astype(np.uint8)), np.uint64(len(self.sets.thetas)), size,
+                    self._values,
                 )  # fmt: skip
         return self._values
 
@@ -292,10 +289,6 @@ class DeviceChains(Chains):
         numbers = min(_BATCH_NUMBERS, self._n * self._total) + _MOST_THREADS
         terms = self._n + self.structure.num_edges + len(self.structure.scope_variables)
         return 16.0 * numbers + _TERM_BYTES * terms
-
-    @cached_property
-    def _nothing(self) -> Any:
-        return self._zeros(1, np.uint8)
 
     def _zeros(self, size: int, dtype: Any) -> Any:
         return self._cuda.to_device(np.zeros(max(1, size), dtype=dtype))

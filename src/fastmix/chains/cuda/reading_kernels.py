@@ -21,7 +21,7 @@ from typing import Any
 from numba import cuda, float64, int64, uint32, uint64
 
 from fastmix._jit import cuda_jit
-from fastmix.chains.cuda.kernels import add_up, num_threads, thread_number
+from fastmix.chains.cuda.kernels import add_up
 
 __all__ = [
     "PAIR_UNIT",
@@ -99,7 +99,7 @@ def energy_kernel(packed: bool, factors: bool) -> Any:
     @cuda_jit(cache=True)
     def kernel(x, terms, values, pieces, num_chains, out):
         offsets = terms[2]
-        chain = thread_number()
+        chain = uint64(cuda.grid(1))
         if chain >= num_chains:
             return
         piece = uint64(cuda.blockIdx.y)
@@ -118,7 +118,7 @@ def energy_kernel(packed: bool, factors: bool) -> Any:
 @cuda_jit(cache=True)
 def sum_pieces(parts, starts, num_chains, out):
     """Add up the pieces from ``starts[r]`` to ``starts[r + 1]`` for every row r of ``out`` (rows, chains)."""
-    place = thread_number()
+    place = uint64(cuda.grid(1))
     size = uint64(starts.shape[0] - 1) * num_chains
     while place < size:
         row, chain = place // num_chains, place % num_chains
@@ -128,7 +128,7 @@ def sum_pieces(parts, starts, num_chains, out):
             total += parts[piece * num_chains + chain]
             piece += uint64(1)
         out[place] = total
-        place += num_threads()
+        place += uint64(cuda.gridsize(1))
 
 
 @cuda_jit(cache=True)
@@ -299,7 +299,7 @@ def empty_sums(sums, totals, num_rows, num_columns, per_group):
     Both are flat; ``totals`` is uint64 (num_rows, num_columns // per_group).
     """
     groups = num_columns // per_group
-    place = thread_number()
+    place = uint64(cuda.grid(1))
     while place < num_rows * groups:
         row, group = place // groups, place % groups
         at = row * num_columns + group * per_group
@@ -309,7 +309,7 @@ def empty_sums(sums, totals, num_rows, num_columns, per_group):
             sums[at + k] = uint32(0)
             k += uint64(1)
         totals[place] = totals[place] + total
-        place += num_threads()
+        place += uint64(cuda.gridsize(1))
 
 
 # -- resampling -------------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def gather_kernel(packed: bool) -> Any:
 
     @cuda_jit(cache=True)
     def kernel(x, sources, stride, num_sites, out):
-        place = thread_number()
+        place = uint64(cuda.grid(1))
         while place < num_sites * stride:
             column = place % stride
             row = place - column
@@ -333,6 +333,6 @@ def gather_kernel(packed: bool) -> Any:
                 out[place] = bits
             else:
                 out[place] = x[row + uint64(sources[column])]
-            place += num_threads()
+            place += uint64(cuda.gridsize(1))
 
     return kernel
