@@ -18,7 +18,6 @@ from fastmix.chains.cuda.device import Launch, cuda_available, require_cuda, sta
 from fastmix.chains.cuda.layout import DeviceLayout, pack_states, unpack_states
 from fastmix.chains.layout import rows_of
 from fastmix.chains.patches import Patch, whole_patch
-from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 
 __all__ = ["DeviceChains"]
@@ -51,7 +50,7 @@ class DeviceChains(Chains):
         self._batches: tuple[object, list[_Batch]] = None, []
         self._values: Any = None
         self._held: FloatArray | None = None
-        self._device_thetas: tuple[Any, list[Any]] = None, []
+        self._device_thetas: list[Any] = []
 
     # -- configurations -----------------------------------------------------------------------------------------------
 
@@ -106,7 +105,7 @@ class DeviceChains(Chains):
         given = self.sets.thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
         result = np.zeros((len(given), self._total))
         if self._n:
-            values = self._bases[1] if thetas is None else self._split(self._put("other thetas", given))
+            values = self._bases if thetas is None else self._split(self._put("other thetas", given))
             rows = self._room("rows", self._total)
             for row, theta in zip(result, values, strict=True):
                 self._add_up(self._whole, theta, rows)
@@ -200,60 +199,39 @@ class DeviceChains(Chains):
 
     def _describe(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
         """Rows, steps and offsets of some terms: variables, then edges, then factors; see ``entry_finder``."""
-        n, edges = self._n, self.structure.edges
+        rows, steps, offsets, starts = self._describe_members(terms)
         if self._factors:
-            return self._describe_members(terms)
-        variables, chosen = terms[terms < n], terms[terms >= n] - n
-        rows = np.full((len(terms), 2), n)
-        rows[terms < n, 0] = self._layout.places[variables]
-        rows[terms >= n] = self._layout.places[edges[chosen]]
-        steps = np.ones(len(terms), dtype=np.uint32)
-        steps[terms >= n] = self.structure.num_states[edges[chosen, 1]]
-        offsets = self._term_offsets[:-1][terms].astype(np.uint64)
-        return self._rows(rows).reshape(-1), steps, offsets
+            return rows, steps, offsets, starts
+        first, pairs = starts[:-1], np.diff(starts) == 2
+        both = np.full((len(terms), 2), self._n * self._stride, dtype=np.uint32)
+        both[:, 0], both[pairs, 1] = rows[first], rows[first[pairs] + 1]
+        return both.reshape(-1), steps[first], offsets
 
     def _describe_members(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
-        """The same where some have more than two members, which are listed, and where those of each begin."""
-        structure = self.structure
+        """The same with rows and steps of all members, one term after the other, and where those of each begin."""
+        structure, offsets = self.structure, self._term_offsets[:-1][terms].astype(np.uint64)
         own, theirs = np.arange(self._n), structure.num_states[structure.edges[:, 1]]
         members = np.concatenate([own, structure.edges.reshape(-1), structure.scope_variables])
-        steps = np.concatenate(
-            [np.ones_like(own), np.stack([theirs, np.ones_like(theirs)], axis=1).reshape(-1), structure.factor_strides]
-        )
-        sizes = np.repeat([1, 2], [self._n, structure.num_edges])
-        sizes = np.append(sizes, np.diff(structure.scope_starts))
-        starts, picked = rows_of(offsets_of(sizes), terms)
-        rows = self._rows(self._layout.places[members[picked]])
-        offsets = self._term_offsets[:-1][terms].astype(np.uint64)
-        return rows, steps[picked].astype(np.uint32), offsets, starts.astype(np.uint32)
+        pair_steps = np.stack([theirs, np.ones_like(theirs)], axis=1).reshape(-1)
+        steps = np.concatenate([np.ones_like(own), pair_steps, structure.factor_strides]).astype(np.uint32)
+        ends = np.concatenate([own, self._n + 2 * np.arange(structure.num_edges)])
+        starts, picked = rows_of(np.append(ends, self._n + 2 * structure.num_edges + structure.scope_starts), terms)
+        return self._rows(self._layout.places[members[picked]]), steps[picked], offsets, starts.astype(np.uint32)
 
     # -- parameters on the device -------------------------------------------------------------------------------------
 
     def _load_values(self) -> Any:
         """The parameters of all sets on the device, (sets, P)."""
         if self._values is None:
-            if np.array_equal(self.sets.coefficients, [[1.0]]) and self.sets.forbidden is None:
-                self._values = self._bases[0]
-            else:
-                from fastmix.chains.cuda.table_kernels import combine
-
-                size = np.uint64(self.num_parameters)
-                self._values = self._room("values", self.num_sets * self.num_parameters)
-                forbidden = np.zeros(1) if self.sets.forbidden is None else self.sets.forbidden
-                self._start(
-                    combine, self._values.size, self._bases[0], self._put("coefficients", self.sets.coefficients),
-                    self._put("forbidden", forbidden.astype(np.uint8)), np.uint64(len(self.sets.thetas)), size,
-                    self._values,
-                )  # fmt: skip
+            self._values = self._put("values", np.stack([self.sets.theta(k) for k in range(self.num_sets)]))
         return self._values
 
     @property
-    def _bases(self) -> tuple[Any, list[Any]]:
-        """The thetas that are loaded, on the device, (D, P), and each of them."""
+    def _bases(self) -> list[Any]:
+        """Each of the thetas that are loaded, on the device."""
         if self._held is not self.sets.thetas:
             self._held = self.sets.thetas
-            thetas = self._put("thetas", self._held)
-            self._device_thetas = thetas, self._split(thetas)
+            self._device_thetas = self._split(self._put("thetas", self._held))
         return self._device_thetas
 
     def _split(self, thetas: Any) -> list[Any]:

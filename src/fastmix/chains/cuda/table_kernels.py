@@ -11,25 +11,10 @@ from numba import cuda, float32, int8, int64, uint32, uint64
 from fastmix._jit import cuda_jit
 from fastmix.chains.cuda.kernels import share_of, threshold_of
 
-__all__ = ["combine", "fill_fields", "fill_masks", "fill_thresholds"]
+__all__ = ["fill_fields", "fill_masks", "fill_thresholds"]
 
 _LANES = 16  # threads that share the patterns around a variable: all of those of four binary neighbors
 _FULL = 4294967296.0
-
-
-@cuda_jit(cache=True)
-def combine(thetas, coefficients, forbidden, num_thetas, size, out):
-    """``coefficients (sets, D) @ thetas (D, size)``, and -inf where ``forbidden`` uint8 (size,), if it is that long."""
-    place = uint64(cuda.grid(1))
-    while place < uint64(out.shape[0]):
-        row, column = place // size, place % size
-        total = 0.0
-        for d in range(num_thetas):
-            total += coefficients[row * num_thetas + uint64(d)] * thetas[uint64(d) * size + column]
-        if uint64(forbidden.shape[0]) == size and forbidden[column]:
-            total = -math.inf
-        out[place] = total
-        place += uint64(cuda.gridsize(1))
 
 
 @cuda.jit(device=True)
