@@ -21,7 +21,6 @@ from fastmix.chains.cuda.device import (
     plan_launch,
     start_kernel,
 )
-from fastmix.chains.cuda.exchange import ReplicaExchange
 from fastmix.chains.cuda.reading import DeviceChains
 from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import rows_of
@@ -147,7 +146,7 @@ class CudaChains(DeviceChains):
             arrays, self._degree = self._layout.field_tables(self.sets.coefficients[0] @ self.sets.thetas)
             self._tables = (*[self._put(name, values) for name, values in arrays.items()], np.uint32(self._n))
         if self.num_sets > 1:
-            self._exchange.load()
+            self._load_exchange()
 
     def _fill_tables(self) -> None:
         from fastmix.chains.cuda import table_kernels as kernels
@@ -249,7 +248,35 @@ class CudaChains(DeviceChains):
 
     def set_shifts(self, shifts: ArrayLike) -> None:
         """Guesses (K - 1,) of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator; zeros at first."""
-        self._exchange.shifts.copy_to_device(np.ascontiguousarray(shifts, dtype=np.float64))
+        self._shifts.copy_to_device(np.ascontiguousarray(shifts, dtype=np.float64))
+
+    def _load_exchange(self) -> None:
+        """The terms of every theta that are not zero, and how coefficients differ from set to set."""
+        thetas = self.sets.thetas
+        constants = np.zeros(len(thetas))
+        if self._packed:
+            # Weights of variables in state 1, and of edges whose ends differ: x_i x_j is half of x_i + x_j less that.
+            linear, joint, constants = self._layout.binary_terms(thetas)
+            for end in self.structure.edges.T:
+                linear += [np.bincount(end, 0.5 * weights, minlength=self._n) for weights in joint]
+            weights = np.concatenate([linear, -0.5 * joint], axis=1)
+            lists = [np.flatnonzero(row) for row in weights]
+            rows = self._describe(np.concatenate(lists))[0]
+            numbers = np.concatenate([row[part] for row, part in zip(weights, lists, strict=True)])
+            terms: tuple[Any, ...] = self._put("term rows", rows), self._put("term weights", numbers)
+        else:
+            lists = [np.flatnonzero(np.add.reduceat(theta != 0.0, self._term_offsets[:-1])) for theta in thetas]
+            owner = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
+            rows, steps, offsets, starts = self._describe_members(np.concatenate(lists))
+            offsets = offsets + (owner * self.num_parameters).astype(np.uint64)
+            described = tuple(self._put(f"term {k}", a) for k, a in enumerate((rows, steps, offsets, starts)))
+            terms = described, self._put("term values", thetas)
+        pieces = offsets_of(np.array([len(part) for part in lists]))
+        gaps = np.diff(self.sets.coefficients, axis=0)
+        gaps = np.concatenate([gaps, (gaps @ constants)[:, None]], axis=1)
+        energies = self._room("energies of all", len(lists) * self._capacity)
+        ladder = self._put("gaps", gaps), self._shifts, energies, *self._replicas
+        self._round_arrays = terms, self._put("term pieces", pieces.astype(np.uint32)), ladder
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
         """Rounds of replica exchange, many of them in one launch; see :class:`fastmix.chains.base.Chains`."""
@@ -267,10 +294,9 @@ class CudaChains(DeviceChains):
         numbers = self.num_sets, self.num_chains, self._n, words, self._capacity, len(self.sets.thetas)
         sizes = tuple(np.uint32(k) for k in numbers)
         states, *rest = self._arguments
-        exchange = self._exchange
         arguments = (
-            states, self._x, *rest, exchange.terms, exchange.pieces, exchange.ladder, sizes,
-            np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
+            states, self._x, *rest, *self._round_arrays, sizes, np.uint32(self._units), num_rounds,
+            np.uint64(self._sweep), *self._key,
         )  # fmt: skip
         kernel = rounds_kernel(self._update(mode), self.kernel)
         kernel, most = self._prepare_together(kernel, block, arguments)
@@ -280,12 +306,12 @@ class CudaChains(DeviceChains):
     def exchanges(self) -> Exchanges:
         """What exchanges have added up."""
         shape = 6, self.num_sets - 1, self.num_chains
-        return Exchanges(self._exchange.counts.copy_to_host().reshape(shape), self._exchange.trips.copy_to_host())
+        return Exchanges(self._counts.copy_to_host().reshape(shape), self._trips.copy_to_host())
 
     def clear(self) -> None:
         """Forget the sums of sweeps and of exchanges."""
         self.take_sums()
-        for array in (self._exchange.counts, self._exchange.trips) if self.num_sets > 1 else ():
+        for array in (self._counts, self._trips) if self.num_sets > 1 else ():
             array.copy_to_device(np.zeros(array.size, dtype=array.dtype))
 
     # -- sums -------------------------------------------------------------------------------------------------------
@@ -381,7 +407,15 @@ class CudaChains(DeviceChains):
             if self.kernel in ("packed", "packed-field", "table"):
                 self._allocate_tables(entries)
             if self.num_sets > 1:
-                self._exchange = ReplicaExchange(self, self._units)
+                rungs = np.repeat(np.arange(self.num_sets, dtype=np.int64), self.num_chains)
+                self._shifts = self._zeros(self.num_sets - 1, np.float64)
+                self._counts = self._zeros(6 * (len(rungs) - self.num_chains), np.float64)
+                self._trips = self._zeros(self.num_chains, np.int64)
+                # Masks, counts, who started where, where it is heading, and round trips.
+                self._replicas = (
+                    self._zeros(self._units, np.uint32), self._counts, self._cuda.to_device(rungs),
+                    self._zeros(len(rungs), np.uint8), self._trips,
+                )  # fmt: skip
         except Exception as error:
             if "MEMORY" not in str(error).upper():
                 raise
