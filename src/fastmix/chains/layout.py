@@ -213,35 +213,18 @@ class Layout:
 
     # -- two layers of bits -----------------------------------------------------------------------------------------
 
-    @cached_property
-    def layers(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """The variables by layers and where these begin, if all edges are between two; and where edges are in a matrix.
-
-        The matrix, flat, has a row for every variable of the first layer and a column for every one of the second.
-        """
-        if len(self.class_starts) != 3:
-            return None
-        order, starts = self.order.astype(np.int64), self.class_starts
-        ends = np.sort(self.places[self.structure.edges], axis=1)
-        return order, starts, ends[:, 0] * (starts[2] - starts[1]) + ends[:, 1] - starts[1]
-
     def layers_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.layer_kernels.layers_sweeps`."""
-        assert self.layers is not None
+        """For :func:`fastmix.chains.layer_kernels.layers_sweeps`: a matrix with whole groups of 16 rows and columns."""
         [linear], [weights], _ = self.binary_terms(sets.theta(0)[None])
-        order, starts, _ = self.layers
-        shape, places = self._padded_places
-        matrix = np.zeros(shape, dtype=np.float32)
-        matrix.reshape(-1)[places] = weights
-        return order, starts, linear[order].astype(np.float32), matrix
+        matrix = np.zeros(-16 * (-np.diff(self.class_starts) // 16), dtype=np.float32)
+        matrix[self._layer_places] = weights
+        return self.order.astype(np.int64), self.class_starts, linear[self.order].astype(np.float32), matrix
 
     @cached_property
-    def _padded_places(self) -> tuple[tuple[int, int], IntArray]:
-        """The shape of the matrix with whole groups of 16 rows and columns, and where edges are in it."""
-        assert self.layers is not None
-        first, second = np.diff(self.layers[1]).tolist()
-        shape = -16 * (-first // 16), -16 * (-second // 16)
-        return shape, self.layers[2] // second * shape[1] + self.layers[2] % second
+    def _layer_places(self) -> tuple[IntArray, IntArray]:
+        """The ends of edges between two layers, numbered in each."""
+        ends = np.sort(self.places[self.structure.edges], axis=1)
+        return ends[:, 0], ends[:, 1] - self.class_starts[1]
 
     # -- exponentiated weights --------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +16,6 @@ __all__ = ["DeviceLayout", "pack_states", "unpack_states"]
 Arrays = dict[str, NDArray[Any]]
 
 _MOST_CODES = 1 << 16  # different surroundings of a site: codes have 16 bits
-_CHUNK_ENTRIES = 1 << 24  # states that are packed at once
 
 
 class DeviceLayout(Layout):
@@ -90,30 +88,16 @@ def pack_states(states: NDArray[Any], sites: NDArray[Any], stride: int, dtype: A
     [[2], [3], [0]]
     """
     count, n = states.shape
-    rows = np.zeros((n + 1, stride), dtype=dtype)
-    for part in _chunks(n, 32 * stride if packed else stride):
-        block = states[:, sites[part]].T
-        if packed:
-            bits = np.zeros((len(block), 32 * stride), dtype=np.uint8)
-            bits[:, :count] = block
-            rows[part] = np.packbits(bits, axis=1, bitorder="little").view(np.uint32)
-        else:
-            rows[part, :count] = block
-    return rows
+    rows = np.zeros((n + 1, 32 * stride if packed else stride), dtype=np.uint8 if packed else dtype)
+    rows[:-1, :count] = states.astype(rows.dtype).T[sites]
+    return np.packbits(rows, axis=1, bitorder="little").view(np.uint32) if packed else rows
 
 
 def unpack_states(rows: NDArray[Any], sites: NDArray[Any], count: int, *, packed: bool) -> IntArray:
     """The configurations (count, n) that :func:`pack_states` was given."""
-    n = len(rows) - 1
-    result = np.empty((count, n), dtype=np.int64)
-    for part in _chunks(n, rows.shape[1] * (32 if packed else 1)):
-        block = np.ascontiguousarray(rows[part])
-        if packed:
-            block = np.unpackbits(block.view(np.uint8), axis=1, bitorder="little")
-        result[:, sites[part]] = block[:, :count].T
+    states = np.ascontiguousarray(rows[:-1])
+    if packed:
+        states = np.unpackbits(states.view(np.uint8), axis=1, bitorder="little")
+    result = np.empty((count, len(states)), dtype=np.int64)
+    result[:, sites] = states[:, :count].T
     return result
-
-
-def _chunks(n: int, width: int) -> Iterator[slice]:
-    step = max(1, _CHUNK_ENTRIES // max(1, width))
-    return (slice(a, min(a + step, n)) for a in range(0, n, step))
