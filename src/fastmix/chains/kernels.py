@@ -261,9 +261,13 @@ def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, 
     for _ in range(num_sweeps):
         for q in range(first_chunk, last_chunk):
             a, b, d, e = streams[0, q], streams[1, q], streams[2, q], streams[3, q]
-            for p in range(chunks[q], chunks[q + 1]):
-                if scan == 1:
-                    p, a, b, d, e = _random_site(n, a, b, d, e)
+            count = chunks[q + 1] - chunks[q]
+            for _ in range(count * scan):
+                p, a, b, d, e = _random_site(n, a, b, d, e)
+                u, a, b, d, e = _next(a, b, d, e)
+                index = (x[around[p, 0]] << 3) | (x[around[p, 1]] << 2) | (x[around[p, 2]] << 1) | x[around[p, 3]]
+                x[order[p]] = uint8(u >= table[p, index])
+            for p in range(chunks[q] + count * scan, chunks[q + 1]):
                 u, a, b, d, e = _next(a, b, d, e)
                 index = (x[around[p, 0]] << 3) | (x[around[p, 1]] << 2) | (x[around[p, 2]] << 1) | x[around[p, 3]]
                 threshold = table[p, index]
@@ -271,7 +275,7 @@ def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, 
                 x[order[p]] = state
                 if mode == 1:
                     sums[order[p]] += _shorten(threshold)
-                elif mode == 2 and scan == 0:
+                elif mode == 2:
                     sums[order[p]] += uint32(uint32(1 - state) << uint32(24))
             streams[0, q], streams[1, q], streams[2, q], streams[3, q] = a, b, d, e
         if mode == 2 and scan == 1:
