@@ -83,13 +83,7 @@ def directed_arrays(model: MarkovRandomField) -> tuple[NDArray[Any], ...]:
 class Layout:
     """Arrays for kernels: what only depends on the structure is made once, the rest for every load of parameters.
 
-    Parameters
-    ----------
-    structure : Structure
-    num_sets : int
-        K, parameter sets side by side.
-    block_sites : int
-        Sites of one color that the product kernel takes side by side.
+    There are ``num_sets`` parameter sets, and the product kernel takes ``block_sites`` of a color side by side.
     """
 
     def __init__(self, structure: Structure, num_sets: int = 1, block_sites: int = BLOCK_SITES) -> None:

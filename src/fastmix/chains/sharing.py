@@ -26,16 +26,8 @@ class Sharing:
 
     A chain depends on its own random numbers only, so that neither the groups nor the workers change a bit. Until all
     groups of a call are back nothing here has changed: a worker that dies is replaced by another, and when all of them
-    are gone (``lost`` says why) this process goes on from there.
-
-    Parameters
-    ----------
-    pool : Pool
-    make : callable
-        ``make(count)`` is a twin with as many chains, and the same parameters; what it is made of is pickled once.
-    num_chains : int
-    least : int
-        Chains of a group, of which all groups but the last have a multiple.
+    are gone (``lost`` says why) this process goes on from there. ``make(count)`` is a twin with as many chains and the
+    same parameters, what it is made of is pickled once; all groups but the last have a multiple of ``least`` chains.
     """
 
     updates_per_step, step_seconds = 1e9, 1.0  # of a call that is worth the way to a worker and back

@@ -72,13 +72,7 @@ def cuda_available() -> tuple[bool, str]:
 
 
 def require_cuda() -> Any:
-    """The module ``numba.cuda``.
-
-    Raises
-    ------
-    UnfitMethodError
-        If there is no package or no device, with the reason.
-    """
+    """The module ``numba.cuda``, or an :class:`UnfitMethodError` with the reason why there is none to use."""
     usable, reason = cuda_available()
     if not usable:
         raise UnfitMethodError(f"backend must be cpu here, got cuda: {reason}")
@@ -105,13 +99,7 @@ def num_multiprocessors(cuda: Any) -> int:
 
 
 def check_memory(cuda: Any, required: float) -> None:
-    """Refuse to allocate more than the device has free.
-
-    Raises
-    ------
-    ResourceError
-        With the bytes needed and allowed; nothing was allocated.
-    """
+    """A :class:`ResourceError` with the bytes needed and allowed if that is more than the device has free."""
     allowed = float(cuda.current_context().get_memory_info()[0]) * _RESERVE
     if required > allowed:
         raise ResourceError(
@@ -204,22 +192,12 @@ def choose_group_size(structure: Structure, num_chains: int, *, forbidden: bool 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is spread over the device.
+    """How a kernel is spread over the device."""
 
-    Attributes
-    ----------
-    wide : int
-        Words of 32 chains side by side in a thread; 1 for kernels other than ``packed``.
-    block_x, block_y : int
-        Threads of a block: along x over chains (or words of chains), along y over the sites of a color.
-    grid_y : int
-        Blocks that share a color; more than one needs a cooperative launch.
-    """
-
-    wide: int
-    block_x: int
-    block_y: int
-    grid_y: int = 1
+    wide: int  # words of 32 chains side by side in a thread; 1 for kernels other than ``packed``
+    block_x: int  # threads of a block over chains, or words of chains
+    block_y: int  # and over the sites of a color
+    grid_y: int = 1  # blocks that share a color; more than one needs a cooperative launch
 
 
 def plan_launch(
