@@ -436,7 +436,8 @@ class CudaChains(DeviceChains):
                 self._zeros(links, np.float64), self._zeros(sites, np.float64), np.uint32(np.diff(chunks).max()),
             )  # fmt: skip
             return
-        cuts, (patterns, strides) = layout.place_cuts, layout.place_patterns
+        patterns, strides = layout.patterns[0][layout.order], layout.patterns[1][layout.by_place[1]]
+        cuts = layout.place_cuts
         begin = 16 * np.arange(n) if self.kernel == "packed" else offsets_of(cuts * patterns)[:-1]
         self._table_starts = begin
         theirs = structure.num_states[layout.order][layout.neighbors]

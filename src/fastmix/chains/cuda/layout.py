@@ -26,12 +26,6 @@ class DeviceLayout(Layout):
         """States but the last of the variable at every place (n,)."""
         return self.cuts[self.order]
 
-    @cached_property
-    def place_patterns(self) -> tuple[IntArray, IntArray]:
-        """``patterns`` by place: those of every place, and the steps along :attr:`neighbors`."""
-        patterns, steps = self.patterns
-        return patterns[self.order], steps[self.by_place[1]]
-
     def field_tables(self, theta: FloatArray) -> tuple[Arrays, int]:
         """Arrays for :func:`fastmix.chains.cuda.field_kernels.field_update`, and the degree they are padded to."""
         assert self.codes is not None
