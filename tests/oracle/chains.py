@@ -36,7 +36,8 @@ class Naive:
         self.model = model
         self.n = model.num_variables
         self.x = [list(map(int, row)) for row in states]
-        self.order = order  # None for a random schedule
+        self.order = order  # None for a random schedule, which draws places in the order of a sweep
+        self.places = model.structure.visit_order[0].tolist()
         self.chunks = list(itertools.pairwise(chunks if chunks is not None else [0, self.n]))
         count = len(self.chunks)
         streams = make_streams(seed, 0, count * len(self.x))
@@ -55,7 +56,7 @@ class Naive:
             for q, (first, last) in enumerate(self.chunks):
                 stream = self.streams[c][q]
                 for place in range(first, last):
-                    i = stream.site(self.n) if self.order is None else self.order[place]
+                    i = self.places[stream.site(self.n)] if self.order is None else self.order[place]
                     self.update(c, i, stream.draw())
             for i, state in enumerate(x):
                 self.counts[self.model.unary_offsets[i] + state, c] += 1

@@ -24,22 +24,12 @@ _FULL = float(1 << 24)  # the unit of the kernels' sums: one sweep
 
 @dataclass(frozen=True, eq=False)
 class ParameterSets:
-    """Set k of parameters is ``coefficients[k] @ thetas``, and -inf where some theta is, whatever its coefficient.
+    """Set k of parameters is ``coefficients[k] @ thetas``, and -inf where some theta is, whatever its coefficient."""
 
-    Attributes
-    ----------
-    thetas : float array (D, P)
-        Finite: 0 where ``forbidden``.
-    coefficients : float array (K, D)
-    forbidden : bool array (P,) or None
-    source : object
-        What the thetas were made from: given again, they need not be looked at again.
-    """
-
-    thetas: FloatArray
-    coefficients: FloatArray
-    forbidden: NDArray[np.bool_] | None
-    source: object = None
+    thetas: FloatArray  # (D, P), finite: 0 where ``forbidden``
+    coefficients: FloatArray  # (K, D)
+    forbidden: NDArray[np.bool_] | None  # (P,)
+    source: object = None  # what the thetas were made from: given again, they need not be looked at again
 
     @classmethod
     def of(cls, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> ParameterSets:
@@ -120,32 +110,16 @@ class Chains(ABC):
 
     Sampling and pools have one set (K = 1). A ladder of replica exchange has K: configuration ``k * C + c`` is chain
     (ladder) c at set (rung) k. It depends on the seed, c, k and K only, never on the number of chains or threads.
-
-    Attributes
-    ----------
-    structure : Structure
-    num_chains, num_sets : int
-        C and K.
-    group_size : int
-        Chains that are added up together in the sums, a divisor of their number.
-    updates_per_step : float
-        Updates, of all configurations together, that are worth a call of :meth:`sweep`: a fraction of a second.
-    step_seconds : float
-        Seconds that are.
-    device : str
-        ``"cpu"``, or the name of a GPU.
-    clock : Clock
-        After its limit whatever takes long ends with an :class:`fastmix._clock.OutOfTimeError`.
     """
 
     structure: Structure
-    num_chains: int
-    num_sets: int = 1
-    group_size: int = 1
-    updates_per_step: float = 2e7
-    step_seconds: float = 0.1
-    device: str = "cpu"
-    clock: Clock = NO_LIMIT
+    num_chains: int  # C
+    num_sets: int = 1  # K
+    group_size: int = 1  # chains that are added up together in the sums, a divisor of their number
+    updates_per_step: float = 2e7  # of all configurations together, that are worth a call of :meth:`sweep`
+    step_seconds: float = 0.1  # that a call should take
+    device: str = "cpu"  # or the name of a GPU
+    clock: Clock = NO_LIMIT  # after its limit whatever takes long ends with an ``OutOfTimeError``
     sets = ParameterSets.of(np.zeros((1, 0)))  # until some are loaded
     _most_collected = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
     _collected = _swept = 0  # sweeps in the sums as kernels add to them, and in what was moved from there
@@ -155,11 +129,6 @@ class Chains(ABC):
         """Entries P of all variables, edges and factors."""
         structure = self.structure
         return int(structure.unary_offsets[-1] + structure.pairwise_offsets[-1] + structure.factor_offsets[-1])
-
-    @property
-    def updates_per_sweep(self) -> int:
-        """Variables touched by one sweep of one configuration."""
-        return self.structure.num_variables
 
     # -- parameters -------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from fastmix._memory import aligned_zeros
 from fastmix.chains.base import Exchanges, sums_by_state
 from fastmix.chains.generator import make_streams
 from fastmix.chains.host import HostChains
-from fastmix.chains.layout import Layout, tables_fit
+from fastmix.chains.layout import BLOCK_SITES, Layout, tables_fit
 from fastmix.chains.threads import Threads
 from fastmix.model.structure import Structure
 
@@ -159,7 +159,7 @@ class CpuChains(HostChains):
         self.kernel: Kernel = kernel or choose_kernel(
             structure, num_chains, num_sets=num_sets, schedule=schedule, forbidden=forbidden, steady=steady
         )
-        self.layout = Layout(structure, num_sets)
+        self.layout = Layout(structure, num_sets, block_sites=1 if self._scan else BLOCK_SITES)
         self._shifts = np.zeros(num_sets - 1)
         self._round = 0
         self._totals = np.zeros((int(self.layout.cuts.sum()), num_chains))
@@ -211,22 +211,6 @@ class CpuChains(HostChains):
         self.sets = sets = self._read_sets(thetas, coefficients)
         self._gaps = np.diff(sets.coefficients, axis=0)
         self._arrays = getattr(self.layout, f"{'table' if self.kernel == 'single' else self.kernel}_arrays")(sets)
-
-    def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
-        """Energies under the thetas that are loaded, of two layers by a product of matrices."""
-        if self.kernel != "layers":
-            return super()._loaded_energies(lanes)
-        assert self.layout.layers is not None
-        order, starts, places = self.layout.layers
-        linear, joined, _, _, weights, constants = self._binary_terms
-        x = lanes.astype(np.float32)
-        first, second = x[order[: starts[1]]], x[order[starts[1] :]]
-        out = linear.astype(np.float64) @ lanes + constants[:, None]
-        for d in np.flatnonzero(joined):
-            matrix = np.zeros(len(first) * len(second), dtype=np.float32)
-            matrix[places] = weights[d]
-            out[d] += np.einsum("jc,jc->c", matrix.reshape(len(first), -1).T @ first, second, dtype=np.float64)
-        return out
 
     # -- configurations ---------------------------------------------------------------------------------------------
 

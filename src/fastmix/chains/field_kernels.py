@@ -18,12 +18,6 @@ _EXPONENT = 1023 << 52
 
 
 @fused
-def _set_four(out, value, x, y, z, w, a, b, d, e):  # type: ignore[no-untyped-def]
-    for c in range(len(out)):
-        out[c] = (((value + a * x[c]) + b * y[c]) + d * z[c]) + e * w[c]
-
-
-@fused
 def _add_four(out, x, y, z, w, a, b, d, e):  # type: ignore[no-untyped-def]
     """Four terms at once, so that the sums stay in registers; eight take longer than twice four."""
     for c in range(len(out)):
@@ -70,8 +64,8 @@ def field_sweeps(  # type: ignore[no-untyped-def]
 ):
     """Sweeps of lanes side by side for binary variables of any degree.
 
-    ``x`` (n, W) holds 0.0 and 1.0. The log-odds of variable i under theta d are ``offsets[d, i]`` plus, if
-    ``joined[d]``, the sum of ``weights[d]`` times x over its neighbors, of which every variable has a positive multiple
+    ``x`` (n, W) holds 0.0 and 1.0. The log-odds of variable ``i = order[p]`` under theta d are ``offsets[d, i]`` plus,
+    if ``joined[d]``, the sum of ``weights[d]`` times x over its neighbors, from ``indptr[p]`` on, a positive multiple
     of four (some of weight 0); ``coefficients[d, rung]`` mixes the thetas.
     """
     width = x.shape[1]
@@ -80,20 +74,15 @@ def field_sweeps(  # type: ignore[no-untyped-def]
     u, threshold = np.empty(width, np.uint32), np.empty(width, np.uint32)
     s0, s1, s2, s3 = streams[0], streams[1], streams[2], streams[3]
     for _ in range(num_sweeps):
-        for i in order:
+        for p, i in enumerate(order):
             _fill(s0, s1, s2, s3, u)
             field[:] = 0.0
             for theta in range(len(joined)):
-                w = weights[theta]
+                w, part[:] = weights[theta], offsets[theta, i]
                 if joined[theta]:
-                    for k in range(indptr[i], indptr[i + 1], 4):
+                    for k in range(indptr[p], indptr[p + 1], 4):
                         y, z, v, t = x[neighbors[k]], x[neighbors[k + 1]], x[neighbors[k + 2]], x[neighbors[k + 3]]
-                        if k == indptr[i]:
-                            _set_four(part, offsets[theta, i], y, z, v, t, w[k], w[k + 1], w[k + 2], w[k + 3])
-                        else:
-                            _add_four(part, y, z, v, t, w[k], w[k + 1], w[k + 2], w[k + 3])
-                else:
-                    part[:] = offsets[theta, i]
+                        _add_four(part, y, z, v, t, w[k], w[k + 1], w[k + 2], w[k + 3])
                 if coefficients.size > 1:
                     _add_scaled(field, part, rung, coefficients[theta])
             _draw_by_odds(x[i], part if coefficients.size == 1 else field, u, threshold)

@@ -198,14 +198,6 @@ def _place(index, rung, size):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _place_four(index, rung, size, x0, x1, x2, x3, s0, s1, s2, s3):  # type: ignore[no-untyped-def]
-    for c in range(len(index)):
-        near = uint32(uint32(x0[c] * s0) + uint32(x1[c] * s1))
-        far = uint32(uint32(x2[c] * s2) + uint32(x3[c] * s3))
-        index[c] = uint32(uint32(rung[c] * size) + uint32(near + far))
-
-
-@inner
 def _add_state(index, x, stride):  # type: ignore[no-untyped-def]
     for c in range(len(index)):
         index[c] = uint32(index[c] + uint32(x[c] * stride))
@@ -219,12 +211,6 @@ def _gather(out, index, table):  # type: ignore[no-untyped-def]
 
 @inner
 def _compare(x, u, threshold):  # type: ignore[no-untyped-def]
-    for c in range(len(x)):
-        x[c] = u[c] >= threshold[c]
-
-
-@inner
-def _compare_more(x, u, threshold):  # type: ignore[no-untyped-def]
     for c in range(len(x)):
         x[c] += uint8(u[c] >= threshold[c])
 
@@ -246,24 +232,13 @@ def table_sweeps(  # type: ignore[no-untyped-def]
     for _ in range(num_sweeps):
         for i in order:
             _fill(s0, s1, s2, s3, u)
-            k, last = indptr[i], indptr[i + 1]
-            if last - k >= 4:
-                _place_four(
-                    index, rung, sizes[i],
-                    x[neighbors[k]], x[neighbors[k + 1]], x[neighbors[k + 2]], x[neighbors[k + 3]],
-                    strides[k], strides[k + 1], strides[k + 2], strides[k + 3],
-                )  # fmt: skip
-                k += 4
-            else:
-                _place(index, rung, sizes[i])
-            for j in range(k, last):
-                _add_state(index, x[neighbors[j]], strides[j])
+            _place(index, rung, sizes[i])
+            for k in range(indptr[i], indptr[i + 1]):
+                _add_state(index, x[neighbors[k]], strides[k])
+            x[i] = 0
             for j in range(cuts[i]):
                 _gather(threshold, index, table[starts[i] + j : starts[i + 1]])
-                if j:
-                    _compare_more(x[i], u, threshold)
-                else:
-                    _compare(x[i], u, threshold)
+                _compare(x[i], u, threshold)
                 if mode == 1:
                     _collect(sums[sum_starts[i] + j], threshold[top:])
             if mode == 2:
@@ -283,25 +258,16 @@ def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, 
     site of every update is drawn at random, and only mode 2 is collected.
     """
     n = len(order)
-    place = np.empty(n * scan, np.int64)
-    for p in range(n * scan):
-        place[order[p]] = p
     for _ in range(num_sweeps):
-        if scan == 1:
-            a, b, d, e = streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0]
-            for _ in range(n):
-                i, a, b, d, e = _random_site(n, a, b, d, e)
-                u, a, b, d, e = _next(a, b, d, e)
-                p = place[i]
-                index = (x[around[p, 0]] << 3) | (x[around[p, 1]] << 2) | (x[around[p, 2]] << 1) | x[around[p, 3]]
-                x[i] = uint8(u >= table[p, index])
-            streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0] = a, b, d, e
-            if mode == 2:
-                _count(sums, x[:n], 0)
-            continue
         for q in range(first_chunk, last_chunk):
             a, b, d, e = streams[0, q], streams[1, q], streams[2, q], streams[3, q]
-            for p in range(chunks[q], chunks[q + 1]):
+            count = chunks[q + 1] - chunks[q]
+            for _ in range(count * scan):
+                p, a, b, d, e = _random_site(n, a, b, d, e)
+                u, a, b, d, e = _next(a, b, d, e)
+                index = (x[around[p, 0]] << 3) | (x[around[p, 1]] << 2) | (x[around[p, 2]] << 1) | x[around[p, 3]]
+                x[order[p]] = uint8(u >= table[p, index])
+            for p in range(chunks[q] + count * scan, chunks[q + 1]):
                 u, a, b, d, e = _next(a, b, d, e)
                 index = (x[around[p, 0]] << 3) | (x[around[p, 1]] << 2) | (x[around[p, 2]] << 1) | x[around[p, 3]]
                 threshold = table[p, index]
@@ -312,6 +278,8 @@ def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, 
                 elif mode == 2:
                     sums[order[p]] += uint32(uint32(1 - state) << uint32(24))
             streams[0, q], streams[1, q], streams[2, q], streams[3, q] = a, b, d, e
+        if mode == 2 and scan == 1:
+            _count(sums, x[:n], 0)
 
 
 @outer
@@ -328,10 +296,10 @@ def single_sweeps(  # type: ignore[no-untyped-def]
         for q in range(first_chunk, last_chunk):
             a, b, d, e = streams[0, q], streams[1, q], streams[2, q], streams[3, q]
             for p in range(chunks[q], chunks[q + 1]):
-                i = np.int64(order[p])
                 if scan == 1:
-                    i, a, b, d, e = _random_site(n, a, b, d, e)
+                    p, a, b, d, e = _random_site(n, a, b, d, e)
                 u, a, b, d, e = _next(a, b, d, e)
+                i = np.int64(order[p])
                 at = starts[i]
                 for k in range(indptr[i], indptr[i + 1]):
                     at += np.int64(x[neighbors[k]]) * strides[k]

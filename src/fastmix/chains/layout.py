@@ -16,7 +16,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 
-__all__ = ["BLOCK_SITES", "Layout", "directed_arrays", "log_odds", "rows_of", "tables_fit"]
+__all__ = ["BLOCK_SITES", "Layout", "directed_arrays", "rows_of", "tables_fit"]
 
 
 BLOCK_SITES = 128  # sites of one color that the product kernel takes side by side
@@ -37,23 +37,6 @@ def tables_fit(structure: Structure, *, num_sets: int = 1, num_chains: int | Non
     entries = structure.pattern_entries
     worth = num_chains is None or entries <= float(num_chains) * structure.num_variables
     return worth and entries * num_sets <= _MOST_ENTRIES
-
-
-def log_odds(structure: Structure, unary: FloatArray, pairwise: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Log-odds of state 1 of binary variables: by the unaries (n,), and what either state of a neighbor adds (2 m, 2).
-
-    The second is aligned with ``adjacency.neighbors``.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=1.0, field=0.5)
-    >>> odds = log_odds(model.structure, model.log_unary, model.log_pairwise)
-    >>> odds[0].tolist(), odds[1].tolist()
-    ([1.0, 1.0], [[-2.0, 2.0], [-2.0, 2.0]])
-    """
-    _, starts, own_steps, other_steps = structure.directed
-    zero = starts[:, None] + other_steps[:, None] * np.arange(2)
-    return unary[1::2] - unary[::2], pairwise[zero + own_steps[:, None]] - pairwise[zero]
 
 
 def rows_of(starts: IntArray, rows: NDArray[Any]) -> tuple[IntArray, IntArray]:
@@ -100,15 +83,11 @@ def directed_arrays(model: MarkovRandomField) -> tuple[NDArray[Any], ...]:
 class Layout:
     """Arrays for kernels: what only depends on the structure is made once, the rest for every load of parameters.
 
-    Parameters
-    ----------
-    structure : Structure
-    num_sets : int
-        K, parameter sets side by side.
+    There are ``num_sets`` parameter sets, and the product kernel takes ``block_sites`` of a color side by side.
     """
 
-    def __init__(self, structure: Structure, num_sets: int = 1) -> None:
-        self.structure, self.num_sets = structure, num_sets
+    def __init__(self, structure: Structure, num_sets: int = 1, block_sites: int = BLOCK_SITES) -> None:
+        self.structure, self.num_sets, self._block_sites = structure, num_sets, block_sites
         self.split = int(structure.unary_offsets[-1])  # unaries come first in parameters
         self.order, self.class_starts = structure.visit_order
         self.cuts = structure.num_states - 1
@@ -125,6 +104,27 @@ class Layout:
     def by_place(self) -> tuple[IntArray, IntArray]:
         """The adjacency in the order of a sweep: row starts, and slots of ``adjacency.neighbors``."""
         return rows_of(self.structure.adjacency.indptr, self.order)
+
+    @cached_property
+    def neighbors(self) -> NDArray[np.int32]:
+        """Places of the neighbors of every place, one place after the other, see ``by_place``."""
+        return self.places[self.structure.adjacency.neighbors[self.by_place[1]]].astype(np.int32)
+
+    @cached_property
+    def groups(self) -> tuple[IntArray, IntArray]:
+        """Where the groups of four neighbors of every place begin (n + 1,), and the places in them, n for none.
+
+        A place without neighbors has a group too; the last group of a place is filled up with n in front.
+        """
+        indptr, n = self.by_place[0], len(self.order)
+        degree = np.diff(indptr)
+        groups = np.maximum(1, -(-degree // 4))
+        chunks = offsets_of(groups)
+        around = np.full(4 * int(chunks[-1]), n, dtype=np.int64)
+        slots = np.arange(len(self.neighbors)) - np.repeat(indptr[:-1], degree)
+        padding = np.where(slots >= np.repeat(4 * (groups - 1), degree), np.repeat(4 * groups - degree, degree), 0)
+        around[np.repeat(4 * chunks[:-1], degree) + slots + padding] = self.neighbors
+        return chunks, around
 
     # -- thresholds of all patterns ---------------------------------------------------------------------------------
 
@@ -184,26 +184,15 @@ class Layout:
     # -- log-odds of binary variables -------------------------------------------------------------------------------
 
     def field_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.field_kernels.field_sweeps`: log-odds of state 1 as linear functions of states.
-
-        Variables have four neighbors or a multiple of it: some of weight 0 are added, so that one loop does for all.
-        """
-        structure, graph, owner = self.structure, self.structure.adjacency, self.structure.directed.owner
+        """For :func:`fastmix.chains.field_kernels.field_sweeps`: log-odds of state 1 as linear functions of states."""
         thetas, coefficients = sets.linear()
-        padded = 4 * np.maximum(1, -(-graph.degree // 4))
-        indptr = offsets_of(padded)
-        places = np.arange(owner.size) + (indptr[:-1] - graph.indptr[:-1])[owner]
-        neighbors = np.zeros(indptr[-1], dtype=np.int64)
-        neighbors[places] = graph.neighbors
-        weights, offsets = np.zeros((len(thetas), indptr[-1])), np.empty((len(thetas), structure.num_variables))
-        for d, theta in enumerate(thetas):
-            unary, odds = log_odds(structure, theta[: self.split], theta[self.split :])
-            offsets[d] = unary + np.bincount(owner, odds[:, 0], minlength=structure.num_variables)
-            weights[d, places] = odds[:, 1] - odds[:, 0]
+        offsets, joint, _ = self.binary_terms(thetas)
+        chunks, around = self.groups
+        weights = np.zeros((len(thetas), len(around)))
+        weights[:, around < len(self.order)] = joint[:, self.structure.adjacency.edge_ids[self.by_place[1]]]
         joined = weights.any(axis=1) | (len(thetas) == 1)
-        return (
-            np.ascontiguousarray(coefficients.T), self.order, indptr, neighbors, weights, offsets, joined,
-        )  # fmt: skip
+        neighbors = np.append(self.order, 0)[around]  # those that are missing have weight 0
+        return np.ascontiguousarray(coefficients.T), self.order, 4 * chunks, neighbors, weights, offsets, joined
 
     def binary_terms(self, thetas: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Energies of binary states as quadratic functions: weights of variables, of edges, constants, by theta."""
@@ -218,35 +207,18 @@ class Layout:
 
     # -- two layers of bits -----------------------------------------------------------------------------------------
 
-    @cached_property
-    def layers(self) -> tuple[IntArray, IntArray, IntArray] | None:
-        """The variables by layers and where these begin, if all edges are between two; and where edges are in a matrix.
-
-        The matrix, flat, has a row for every variable of the first layer and a column for every one of the second.
-        """
-        if len(self.class_starts) != 3:
-            return None
-        order, starts = self.order.astype(np.int64), self.class_starts
-        ends = np.sort(self.places[self.structure.edges], axis=1)
-        return order, starts, ends[:, 0] * (starts[2] - starts[1]) + ends[:, 1] - starts[1]
-
     def layers_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.layer_kernels.layers_sweeps`."""
-        assert self.layers is not None
+        """For :func:`fastmix.chains.layer_kernels.layers_sweeps`: a matrix with whole groups of 16 rows and columns."""
         [linear], [weights], _ = self.binary_terms(sets.theta(0)[None])
-        order, starts, _ = self.layers
-        shape, places = self._padded_places
-        matrix = np.zeros(shape, dtype=np.float32)
-        matrix.reshape(-1)[places] = weights
-        return order, starts, linear[order].astype(np.float32), matrix
+        matrix = np.zeros(-16 * (-np.diff(self.class_starts) // 16), dtype=np.float32)
+        matrix[self._layer_places] = weights
+        return self.order.astype(np.int64), self.class_starts, linear[self.order].astype(np.float32), matrix
 
     @cached_property
-    def _padded_places(self) -> tuple[tuple[int, int], IntArray]:
-        """The shape of the matrix with whole groups of 16 rows and columns, and where edges are in it."""
-        assert self.layers is not None
-        first, second = np.diff(self.layers[1]).tolist()
-        shape = -16 * (-first // 16), -16 * (-second // 16)
-        return shape, self.layers[2] // second * shape[1] + self.layers[2] % second
+    def _layer_places(self) -> tuple[IntArray, IntArray]:
+        """The ends of edges between two layers, numbered in each."""
+        ends = np.sort(self.places[self.structure.edges], axis=1)
+        return ends[:, 0], ends[:, 1] - self.class_starts[1]
 
     # -- exponentiated weights --------------------------------------------------------------------------------------
 
@@ -255,7 +227,7 @@ class Layout:
         """Where blocks of the order begin: sites of one color with equal numbers of states, some at a time."""
         states = self.structure.num_states[self.order]
         breaks = np.union1d(self.class_starts, np.flatnonzero(np.diff(states)) + 1)
-        return _cut(np.union1d(breaks, self.chunks).tolist(), BLOCK_SITES)
+        return _cut(np.union1d(breaks, self.chunks).tolist(), self._block_sites)
 
     @cached_property
     def chunks(self) -> IntArray:

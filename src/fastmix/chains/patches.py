@@ -18,25 +18,13 @@ _MOST_WORK = 16  # times the work on the whole graph, beyond which patches do no
 
 @dataclass(frozen=True, eq=False)
 class Patch:
-    """Some variables and edges, the core, and what lies around them.
-
-    Attributes
-    ----------
-    core_variables, core_edges : int array
-        Every variable and every edge of the graph is in the core of one patch.
-    ends : int array
-        The core variables and the ends of the core edges.
-    variables, edges : int array
-        All variables within reach of the core, and the edges between them.
-    core_factors, factors : int array
-        Factors over three or more variables: every one is in the core of one patch; and those within reach.
-    """
+    """Some variables, edges and factors, the core, and what lies around them; each is in the core of one patch."""
 
     core_variables: IntArray
     core_edges: IntArray
-    ends: IntArray
-    variables: IntArray
-    edges: IntArray
+    ends: IntArray  # the core variables and the ends of the core edges
+    variables: IntArray  # all within reach of the core
+    edges: IntArray  # between them
     core_factors: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     factors: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 

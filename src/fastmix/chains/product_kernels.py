@@ -12,7 +12,7 @@ from fastmix.chains.kernels import (
     _UNIT,
     _accumulate,
     _collect,
-    _compare_more,
+    _compare,
     _count,
     _next,
     _random_site,
@@ -156,7 +156,7 @@ def _draw_block(width, count, weights, total, u, threshold, state, sums, mode): 
     for s in range(count - 1):
         rows = slice(s * width, (s + 1) * width)
         _set_thresholds(threshold, weights[rows], total)
-        _compare_more(state, u, threshold)
+        _compare(state, u, threshold)
         if mode == 1:
             _collect(sums[rows], threshold)
     if mode == 2:
@@ -253,73 +253,48 @@ def random_sweeps(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """The same with sites that are drawn at random (two random numbers each), as many as there are in a sweep.
 
-    Only mode 2 is collected.
+    Every site is a block. Only mode 2 is collected.
     """
-    n, work, by_site = len(order), np.empty(largest(states)), unary.copy()
-    skipped, state = x.shape[0] - sums.shape[0], np.empty(BLOCK_SITES, np.uint32)
+    n, work = len(order), np.empty(largest(states))
+    skipped = x.shape[0] - sums.shape[0]
+    around, rows_at, member_starts, members, member_steps = factors
     unary_at, sums_at = _block_starts(order, blocks, states)
-    place, firsts = np.empty(n, np.int64), np.empty(n, np.int64)
-    for q in range(len(blocks) - 1):
-        width = blocks[q + 1] - blocks[q]
-        for j in range(width):
-            i = order[blocks[q] + j]
-            place[i], firsts[i] = blocks[q] + j, unary_at[q] + j * states[i]
-            for entry in range(states[i]):
-                for k in range(len(unary)):
-                    by_site[k, firsts[i] + entry] = unary[k, unary_at[q] + entry * width + j]
     for _ in range(num_sweeps):
         for c in range(x.shape[0]):
-            _random_sweep(
-                x[c], rung[c], place, firsts, states, indptr, neighbors, potts, begins, factors, values[rung[c]],
-                by_site[rung[c]], exponentiated, logs, streams[c], work,
-            )  # fmt: skip
+            row, k = x[c], rung[c]
+            a, b, d, e = streams[c, 0, 0], streams[c, 1, 0], streams[c, 2, 0], streams[c, 3, 0]
+            for _ in range(n):
+                p, a, b, d, e = _random_site(n, a, b, d, e)
+                u, a, b, d, e = _next(a, b, d, e)
+                i, total = order[p], 0.0
+                count = states[i]
+                if exponentiated:
+                    for s in range(count):
+                        work[s] = unary[k, unary_at[p] + s]
+                    for m in range(indptr[p], indptr[p + 1]):
+                        t = row[neighbors[m]]
+                        if potts[m]:
+                            work[t] *= values[k, begins[m]]
+                        else:
+                            at = begins[m] + t * count
+                            for s in range(count):
+                                work[s] *= values[k, at + s]
+                    for f in range(around[p], around[p + 1]):
+                        at = _row_of(row, f, rows_at, member_starts, members, member_steps)
+                        for s in range(count):
+                            work[s] *= values[k, at + s]
+                    for s in range(count):
+                        total += work[s]
+                        work[s] = total
+                if not (_LEAST_TOTAL < total < _MOST_TOTAL):
+                    total = log_weights(i, row, logs, k, work)
+                scale, state = _UNIT / total, 0
+                for s in range(count - 1):
+                    state += u >= uint32(min(np.rint(work[s] * scale), _MOST))
+                row[i] = state
+            streams[c, 0, 0], streams[c, 1, 0], streams[c, 2, 0], streams[c, 3, 0] = a, b, d, e
             if mode == 2 and c >= skipped:
-                row, own = x[c], sums[c - skipped]
-                for q in range(len(blocks) - 1):
-                    first, width = blocks[q], blocks[q + 1] - blocks[q]
-                    for j in range(width):
-                        state[j] = row[order[first + j]]
-                    for cut in range(states[order[first]] - 1):
-                        at = sums_at[q] + cut * width
-                        _count(own[at : at + width], state[:width], cut)
-
-
-@inner
-def _random_sweep(  # type: ignore[no-untyped-def]
-    x, k, place, firsts, states, indptr, neighbors, potts, begins, factors, values, unary, exponentiated, logs,
-    streams, work,
-):  # fmt: skip
-    """Updates of one configuration at random sites, as many as there are."""
-    n = len(place)
-    around, rows_at, member_starts, members, member_steps = factors
-    a, b, d, e = streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0]
-    for _ in range(n):
-        i, a, b, d, e = _random_site(n, a, b, d, e)
-        u, a, b, d, e = _next(a, b, d, e)
-        total, count, at_place = 0.0, states[i], place[i]
-        if exponentiated:
-            for s in range(count):
-                work[s] = unary[firsts[i] + s]
-            for m in range(indptr[at_place], indptr[at_place + 1]):
-                t = x[neighbors[m]]
-                if potts[m]:
-                    work[t] *= values[begins[m]]
-                else:
-                    at = begins[m] + t * count
-                    for s in range(count):
-                        work[s] *= values[at + s]
-            if len(rows_at):
-                for f in range(around[at_place], around[at_place + 1]):
-                    at = _row_of(x, f, rows_at, member_starts, members, member_steps)
-                    for s in range(count):
-                        work[s] *= values[at + s]
-            for s in range(count):
-                total += work[s]
-                work[s] = total
-        if not (_LEAST_TOTAL < total < _MOST_TOTAL):
-            total = log_weights(i, x, logs, k, work)
-        scale, state = _UNIT / total, 0
-        for s in range(count - 1):
-            state += u >= uint32(min(np.rint(work[s] * scale), _MOST))
-        x[i] = state
-    streams[0, 0], streams[1, 0], streams[2, 0], streams[3, 0] = a, b, d, e
+                own = sums[c - skipped]
+                for p in range(n):
+                    for s in range(states[order[p]] - 1):
+                        own[sums_at[p] + s] += uint32(1 << 24) if row[order[p]] <= s else uint32(0)

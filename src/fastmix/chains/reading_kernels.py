@@ -11,13 +11,12 @@ import numpy as np
 from numba import float32, uint8
 
 from fastmix._jit import inner, njit, outer
-from fastmix.chains.kernels import _fill, largest
+from fastmix.chains.kernels import _UNIT, _fill, largest
 from fastmix.chains.product_kernels import log_weights
 
 __all__ = ["add_energies", "average_pairs", "binary_energies", "exchange", "weighted_counts"]
 
 
-_UNIT = 4294967296.0  # random numbers are below 2^32
 _FLUSH = 16  # sites whose energies are added up in single precision before they join the total
 _SCATTERED = 16  # inner states of a table from which one pass with scattered sums beats a pass for each
 

@@ -7,28 +7,18 @@ import logging
 import pickle
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from fastmix._clock import Clock, add_compiled
 from fastmix.errors import ResourceError
 from fastmix.executors import CrashError, LostError, Pool, run_in_order
 
-__all__ = ["Packable", "Sharing"]
+__all__ = ["Sharing"]
 
 _MOST_GROUPS = 32
 _KEPT = 4  # twins that a worker keeps
-_TWINS: dict[tuple[bytes, int], Packable] = {}
+_TWINS: dict[tuple[bytes, int], Any] = {}
 _LOG = logging.getLogger(__name__)
-
-
-class Packable(Protocol):
-    """Chains, or ladders of them, of which some can be taken out and put back."""
-
-    def pack(self, first: int, last: int) -> Any:
-        """All that changes about those from ``first`` to ``last - 1``, to be put in by :meth:`unpack`."""
-
-    def unpack(self, first: int, last: int, parts: Any) -> None:
-        """Let those from ``first`` to ``last - 1`` go on from what others were."""
 
 
 class Sharing:
@@ -36,16 +26,8 @@ class Sharing:
 
     A chain depends on its own random numbers only, so that neither the groups nor the workers change a bit. Until all
     groups of a call are back nothing here has changed: a worker that dies is replaced by another, and when all of them
-    are gone (``lost`` says why) this process goes on from there.
-
-    Parameters
-    ----------
-    pool : Pool
-    make : callable
-        ``make(count)`` is a twin with as many chains, and the same parameters; what it is made of is pickled once.
-    num_chains : int
-    least : int
-        Chains of a group, of which all groups but the last have a multiple.
+    are gone (``lost`` says why) this process goes on from there. ``make(count)`` is a twin with as many chains and the
+    same parameters, what it is made of is pickled once; all groups but the last have a multiple of ``least`` chains.
     """
 
     updates_per_step, step_seconds = 1e9, 1.0  # of a call that is worth the way to a worker and back
@@ -62,8 +44,12 @@ class Sharing:
         shared = f"{groups} group{'' if groups == 1 else 's'} of chains shared with an executor"
         return f"{shared}; {self.lost}, and this process went on" if self.lost else shared
 
-    def call(self, chains: Packable, name: str, *arguments: Any, **options: Any) -> bool:
-        """Call a method on all groups; False, and nothing is done, if there is nobody left to do it."""
+    def call(self, chains: Any, name: str, *arguments: Any, **options: Any) -> bool:
+        """Call a method on all groups; False, and nothing is done, if there is nobody left to do it.
+
+        Chains, or ladders of them, have ``pack(first, last)``, all that changes about some, and ``unpack(first, last,
+        parts)``, which lets some go on from what others were.
+        """
         if self.lost:
             return False
         groups = list(pairwise(self.bounds))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
@@ -13,7 +12,7 @@ __all__ = ["Threads"]
 
 
 class Threads:
-    """So many threads, this one among them, which are started when they are first needed."""
+    """So many threads, which are started when they are first needed."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -26,25 +25,14 @@ class Threads:
                 task()
             return
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.count - 1)
-        waiting = deque(tasks)
-
-        def work() -> None:
-            while waiting:
-                try:
-                    task = waiting.popleft()
-                except IndexError:  # another thread was faster
-                    return
-                task()
-
-        # This thread works too: with the few tasks of a large model the other one is already awake.
-        futures = [self._pool.submit(work) for _ in range(min(self.count, len(tasks)) - 1)]
+            self._pool = ThreadPoolExecutor(self.count)
+        futures = [self._pool.submit(task) for task in tasks]
         try:
-            work()
             for done in futures:
                 done.result()
         finally:
-            waiting.clear()
+            for future in futures:
+                future.cancel()
             wait(futures)  # also after Ctrl-C: states must not be read while threads write them
 
     def run_stages(self, task: Callable[[Any], object], stages: Sequence[Sequence[Any]], rounds: int) -> None:

@@ -18,7 +18,7 @@ from fastmix._clock import OutOfTimeError, Report
 from fastmix._memory import check_memory
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.generator import make_streams
-from fastmix.chains.layout import directed_arrays, log_odds
+from fastmix.chains.layout import directed_arrays
 from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.starts import starts_matter
@@ -281,8 +281,11 @@ def _members(sets: NDArray[Any]) -> IntArray:
 
 def _odds(model: MarkovRandomField) -> tuple[Any, ...]:
     """Neighbors, what either state of them adds to the log-odds of state 1, and the unary log-odds."""
+    directed, tables = model.structure.directed, model.log_pairwise
+    zero = directed.starts[:, None] + directed.other_steps[:, None] * np.arange(2)
     with np.errstate(invalid="ignore"):
-        unary, odds = log_odds(model.structure, model.log_unary, model.log_pairwise)
+        odds = tables[zero + directed.own_steps[:, None]] - tables[zero]
+        unary = model.log_unary[1::2] - model.log_unary[::2]
     # A neighbor's state that forbids both own states is never in its set together with an allowed configuration.
     odds = np.where(np.isnan(odds), 0.0, odds)
     return model.adjacency.indptr, model.adjacency.neighbors, np.ascontiguousarray(odds), unary

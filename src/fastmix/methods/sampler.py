@@ -356,7 +356,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     options = {"num_chains": plan.num_chains, "num_sweeps": run.plan.num_sweeps, "burn_in": run.plan.burn_in}
     stats: dict[str, Any] = {
         **options, "num_sweeps": run.statistics.num_sweeps,  # after an interrupt fewer than were run
-        "updates": (run.done + run.plan.burn_in) * run.engine.updates_per_sweep * plan.num_chains,
+        "updates": (run.done + run.plan.burn_in) * model.num_variables * plan.num_chains,
         "updates_per_second": run.updates_per_second(), "bias": plan.bias, "note": note, "stopped_by": stopped_by,
         "backend": place,
     }  # fmt: skip

@@ -73,7 +73,7 @@ class Run:
         self.draw_every = planned // self.num_draws if self.num_draws else 0
         self.pair_every = max(1, planned // _EDGE_COUNTS)
         # Long runs have more batches, so that an interrupt loses a second of work at most.
-        most = int(_BATCH_UPDATES / max(1, engine.updates_per_sweep * engine.num_chains))
+        most = int(_BATCH_UPDATES / max(1, self.model.num_variables * engine.num_chains))
         least = _LEAST_OF_MANY if engine.num_chains >= MANY_CHAINS else _LEAST_BATCH
         self.batch = min(planned, max(least, min(most, math.ceil(planned / _BATCHES))))
         self.statistics.expected_sweeps = planned
@@ -104,8 +104,7 @@ class Run:
 
     def go(self, clock: Clock, checkpoint: Checkpoint | None) -> str:
         """Run to the end (``done``), the time limit (``time_limit``) or an interrupt (``interrupt``)."""
-        per_sweep = max(1, self.engine.updates_per_sweep * self.engine.num_chains)
-        most = max(1, int(self.engine.updates_per_step / per_sweep))
+        most = max(1, int(self.engine.updates_per_step / max(1, self.model.num_variables * self.engine.num_chains)))
         step = most if clock.limit is None else max(1, most // _FIRST_STEP)
         # What comes after the last sweep takes about a third of what came before the first.
         share = 1.0 if clock.limit is None else max(0.5, 1.0 - clock.used() / (3.0 * (clock.limit or 1e-3)))
@@ -176,7 +175,7 @@ class Run:
     def updates_per_second(self) -> float:
         """Updates of single variables per second so far."""
         sweeps = self.done + self.plan.burn_in
-        updates = float(sweeps) * self.engine.updates_per_sweep * self.engine.num_chains
+        updates = float(sweeps) * self.model.num_variables * self.engine.num_chains
         return updates / self.seconds if self.seconds else 0.0
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -5,6 +5,8 @@ They run in the CUDA simulator (``test_cuda_simulator.py`` starts it), or on the
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from cuda_checks import (
@@ -43,13 +45,10 @@ def test_shapes_of_launches_change_no_bit(kernel):
         model = dense_binary(5)
     states = random_states(model, chains)
     results = []
-    for launch in (Launch(1, 1, 1), Launch(1, 2, 2), Launch(1, 1, 1, 3)):
+    for launch in (Launch(1, 1, 1), Launch(1, 2, 2), Launch(1, 4, 1, 3)):
         engine = make_chains(model, num_chains=chains, seed=7, kernel=kernel, launch=launch)
         engine.set_states(states)
-        engine.sweep(1, collect=True)
-        if launch.grid_y > 1:  # once in a launch for all colors, once in one for each
-            engine._run_together = lambda *arguments: False
-        engine.sweep(1, collect=True)
+        engine.sweep(2, collect=True)
         results.append((engine.get_states(), engine.take_sums()))
     for other, sums in results[1:]:
         assert np.array_equal(other, results[0][0])
@@ -228,9 +227,10 @@ def test_requests_that_cannot_be_met_are_refused():
         sample(model, num_chains=4, num_sweeps=2, burn_in=0, schedule="random", backend="cuda")
     with pytest.raises(ValueError, match="group_size must divide num_chains, 10, got 4"):
         make_chains(model, num_chains=10, seed=0, group_size=4)
-    with pytest.raises(ResourceError, match=r"needs .* of its memory, over the limit of 100 B") as caught:
-        make_chains(model, num_chains=10, seed=0, memory_limit=100)
-    assert caught.value.required_bytes > caught.value.limit_bytes == 100
+    full = SimpleNamespace(current_context=lambda: SimpleNamespace(get_memory_info=lambda: (100, 1000)))
+    with pytest.raises(ResourceError, match=r"needs 200 B of its memory, over the limit of 95 B") as caught:
+        cuda_device.check_memory(full, 200.0)
+    assert (caught.value.required_bytes, caught.value.limit_bytes) == (200, 95)
     grid = MarkovRandomField.ising([(0, 1)], 1.0)
     with pytest.raises(ResourceError, match=r"fewer than 2\^32 words of 32 states, and 100,000,000,000 chains"):
         make_chains(grid, num_chains=10**11, seed=0, group_size=10**11)

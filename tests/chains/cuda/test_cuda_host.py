@@ -15,6 +15,7 @@ from scipy import stats
 import oracle
 from fastmix import MarkovRandomField, UnfitMethodError
 from fastmix.chains.cuda import device as cuda_device
+from fastmix.chains.cuda import layout as cuda_layout
 from fastmix.chains.cuda.device import choose_cuda_kernel, choose_group_size, cuda_available, plan_launch
 from fastmix.chains.cuda.layout import DeviceLayout, pack_states, unpack_states
 from fastmix.instances import ising_grid, ising_regular, potts_grid
@@ -119,22 +120,20 @@ def test_log_odds_are_split_without_loss():
     for model in (lopsided_binary(), dense_binary(), ising_regular(20, 3, coupling_max=2.0, seed=0)):
         layout = DeviceLayout(model.structure)
         fields, degree = layout.field_tables(model.parameters)
-        indptr = layout.by_place[0]
         n = model.num_variables
         for x in random_states(model, 5):
             by_place = np.append(x[layout.order], 0)
             for place in range(n):
                 p = oracle.conditional(model, int(layout.order[place]), x.tolist())
                 expected = np.log(p[1]) - np.log(p[0])
-                k = np.arange(degree) if degree else np.arange(indptr[place], indptr[place + 1])
-                at = k * n + place if degree else k
-                near = place + fields["steps"][fields["codes"][place]] if degree else fields["neighbors"][k]
+                at = np.arange(degree) * n + place
+                near = place + fields["steps"][fields["codes"][place]]
                 exact = fields["weights"].astype(np.float64) + fields["weight_rests"]
                 offset = float(fields["offsets"][place]) + float(fields["offset_rests"][place])
                 assert offset + exact[at] @ by_place[near] == pytest.approx(expected, abs=1e-9)
 
 
-def test_codes_are_used_where_few_do():
+def test_codes_are_used_where_few_do(monkeypatch):
     grid = ising_grid(30, 40, coupling_max=1.0, seed=0)
     layout = DeviceLayout(grid.structure)
     tables, degree = layout.field_tables(grid.parameters)
@@ -146,8 +145,11 @@ def test_codes_are_used_where_few_do():
         assert near[: len(expected)].tolist() == expected.tolist()
         assert (near[len(expected) :] == place).all()
         assert (tables["weights"].reshape(4, -1)[len(expected) :, place] == 0).all()
-    scattered = ising_regular(2000, 3, coupling_max=1.0, seed=1)
-    assert DeviceLayout(scattered.structure).field_tables(scattered.parameters)[1] == 0
+    star = MarkovRandomField.ising([(0, i) for i in range(1, 20)], 1.0)
+    assert DeviceLayout(star.structure).codes is None  # mostly padding
+    monkeypatch.setattr(cuda_layout, "_MOST_CODES", 100)
+    scattered = ising_regular(200, 3, coupling_max=1.0, seed=1)
+    assert DeviceLayout(scattered.structure).codes is None
 
 
 def test_states_survive_packing():

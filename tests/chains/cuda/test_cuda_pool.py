@@ -232,7 +232,7 @@ def test_a_short_descent_ends_within_the_bound(monkeypatch):
 
 
 def test_too_little_memory_is_refused_or_avoided(monkeypatch):
-    def refuse(cuda, required, limit):
+    def refuse(cuda, required):
         raise ResourceError("no room", required_bytes=int(required), limit_bytes=0)
 
     monkeypatch.setattr(cuda_chains, "check_memory", refuse)

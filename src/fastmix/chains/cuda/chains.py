@@ -21,7 +21,6 @@ from fastmix.chains.cuda.device import (
     plan_launch,
     start_kernel,
 )
-from fastmix.chains.cuda.exchange import ReplicaExchange
 from fastmix.chains.cuda.reading import DeviceChains
 from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import rows_of
@@ -65,8 +64,6 @@ class CudaChains(DeviceChains):
         Chosen by :func:`fastmix.chains.cuda.device.choose_cuda_kernel`.
     launch : Launch, optional
         Chosen by the number of chains; for tests and benchmarks.
-    memory_limit : float, optional
-        Bytes of the device that may be used; what is free by default.
 
     Raises
     ------
@@ -90,22 +87,23 @@ class CudaChains(DeviceChains):
         forbidden: bool = False,
         kernel: CudaKernel | None = None,
         launch: Launch | None = None,
-        memory_limit: float | None = None,
     ) -> None:
         if group_size < 1 or num_chains % group_size:
             raise ValueError(f"group_size must divide num_chains, {num_chains}, got {group_size}")
         super().__init__(structure, num_chains, num_sets)
         self.group_size = group_size
-        self.kernel: CudaKernel = kernel or choose_cuda_kernel(
-            structure, num_chains, num_sets=num_sets, forbidden=forbidden
-        )
+        if kernel is None:
+            kernel = choose_cuda_kernel(structure, num_chains, num_sets=num_sets, forbidden=forbidden)
+            if kernel == "field" and self._layout.codes is None:
+                kernel = "packed" if structure.adjacency.max_degree <= 4 else "packed-field"
+        self.kernel: CudaKernel = kernel
         self._mode = _MODES[estimator]
         words = make_streams(seed, _KEY_STREAM, 1)[:, 0]
         self._key = words[0], words[1]
         self._sweep = 0
         self._packed = self.kernel.startswith("packed")
         # Chains of a thread: four states of any kind, so that a call of the generator is used up.
-        self.width = 32 if self._packed else 1 if self.kernel == "field" or self._total == 1 else 4
+        self.width = 32 if self._packed else 1 if self.kernel == "field" else 4
         if num_sets > 1 and num_chains % self.width:
             raise ValueError(f"num_chains must be a multiple of {self.width} for several sets, got {num_chains}")
         units = -(-self._total // self.width)
@@ -119,9 +117,8 @@ class CudaChains(DeviceChains):
         self._units = -(-units // tile) * tile
         self._capacity = self._units * self.width
         self._stride = self._units if self._packed else self._capacity
-        # Whether the kernel takes four chains of one byte each for a word.
-        self._bytewise = self.kernel == "table" and self.width == 4 and int(structure.num_states.max(initial=1)) <= 256
-        self._row = self._units if self._bytewise else self._stride  # elements as the kernel takes them
+        # Elements of a row as the kernel takes them: tables have four chains of one byte each for a word.
+        self._row = self._units if self.kernel == "table" else self._stride
         self._per_chain = group_size % self.width != 0 or self.width == 1
         if not self._per_chain:
             self._most_collected = _MOST_GROUPED
@@ -129,7 +126,7 @@ class CudaChains(DeviceChains):
         self._together: dict[Any, tuple[Any, int]] = {}
         self._tables: tuple[Any, ...] = ()
         if self._n:
-            self._allocate(memory_limit)
+            self._allocate()
 
     # -- parameters -------------------------------------------------------------------------------------------------
 
@@ -138,22 +135,18 @@ class CudaChains(DeviceChains):
 
         Nothing is compiled or allocated anew. Tables of thresholds are filled on the device.
         """
-        before = self.sets.thetas
         self.sets, self._values = self._read_sets(thetas, coefficients), None
         if not self._n:
             return
-        if self.sets.thetas is not before:
-            self._device_thetas = None
         if self.kernel in ("packed", "packed-field", "table"):
             self._fill_tables()
         elif self.kernel == "logit":
-            *links, cuts = self._links
-            self._tables = (*links[:5], self._load_values(), links[5], cuts, self._sum_rows)
+            self._tables = (*self._links[:5], self._load_values(), *self._links[5:7], self._sum_rows)
         else:
             arrays, self._degree = self._layout.field_tables(self.sets.coefficients[0] @ self.sets.thetas)
             self._tables = (*[self._put(name, values) for name, values in arrays.items()], np.uint32(self._n))
         if self.num_sets > 1:
-            self._exchange.load()
+            self._load_exchange()
 
     def _fill_tables(self) -> None:
         from fastmix.chains.cuda import table_kernels as kernels
@@ -207,28 +200,18 @@ class CudaChains(DeviceChains):
         self._cuda.synchronize()
 
     def _run(self, num_sweeps: int, mode: int) -> None:
-        launch, colors = self._launch, len(self._layout.class_starts) - 1
-        shape = (self._units // (launch.block_x * launch.wide), launch.grid_y), (launch.block_x, launch.block_y)
-        arrays = self._arguments
-        if launch.grid_y == 1:
-            sizes = 0, colors, num_sweeps, np.uint64(self._sweep)
-            start_kernel(self._sweep_kernel(mode, grid=False), shape, *arrays, *sizes, *self._key)
-        elif not self._run_together(arrays, shape, num_sweeps, mode):
-            kernel = self._sweep_kernel(mode, grid=False)
-            for sweep in range(self._sweep, self._sweep + num_sweeps):
-                for color in range(colors):
-                    start_kernel(kernel, shape, *arrays, color, color + 1, 1, np.uint64(sweep), *self._key)
-        self._sweep += num_sweeps
+        from fastmix.chains.cuda.kernels import sweep_kernel
 
-    def _run_together(self, arrays: tuple[Any, ...], shape: Any, num_sweeps: int, mode: int) -> bool:
-        """Run all sweeps in one launch whose blocks wait for each other, if there is room for all blocks at once."""
-        (grid_x, grid_y), block = shape
-        arguments = (*arrays, 0, len(self._layout.class_starts) - 1, num_sweeps, np.uint64(self._sweep), *self._key)
-        kernel, room = self._prepare_together(self._sweep_kernel(mode, grid=True), block, arguments)
-        if room < grid_x:
-            return False
-        start_kernel(kernel, ((grid_x, min(grid_y, room // grid_x)), block), *arguments)
-        return True
+        launch = self._launch
+        grid_x, grid_y = self._units // (launch.block_x * launch.wide), launch.grid_y
+        block = launch.block_x, launch.block_y
+        arguments = (*self._arguments, num_sweeps, np.uint64(self._sweep), *self._key)
+        kernel: Any = sweep_kernel(self._update(mode, grid_y > 1), launch.wide, self.kernel.endswith("field"))
+        if grid_y > 1:  # blocks that wait for each other: as many as run at once, which are more than along x
+            kernel, room = self._prepare_together(kernel, block, arguments)
+            grid_y = min(grid_y, room // grid_x)
+        start_kernel(kernel, ((grid_x, grid_y), block), *arguments)
+        self._sweep += num_sweeps
 
     def _prepare_together(self, kernel: Any, block: tuple[int, int], arguments: tuple[Any, ...]) -> tuple[Any, int]:
         """A kernel to be launched cooperatively, and how many of its blocks run at once."""
@@ -244,7 +227,7 @@ class CudaChains(DeviceChains):
     def _arguments(self) -> tuple[Any, ...]:
         """What every sweep takes: states, tables, colors, sets, sums."""
         steps = tuple(np.uint64(k) for k in self._sum_steps)
-        states = self._x.view(np.uint32) if self._bytewise else self._x
+        states = self._x.view(np.uint32) if self.kernel == "table" else self._x
         return states, self._tables, self._starts, self._models, self._sums, steps, np.uint32(self._row)
 
     def _update(self, mode: int, grid: bool = False) -> Any:
@@ -258,19 +241,42 @@ class CudaChains(DeviceChains):
         if self.kernel == "field":
             return field_kernels.field_update(self._degree, mode, grid)
         if self.kernel == "logit":
-            return state_kernels.logit_update(self.width, mode, grid)
-        return state_kernels.table_update(self.width, self._bytewise, self._small, mode, per_chain, grid)
-
-    def _sweep_kernel(self, mode: int, *, grid: bool) -> Any:
-        from fastmix.chains.cuda.kernels import sweep_kernel
-
-        return sweep_kernel(self._update(mode, grid), self._launch.wide, self.kernel.endswith("field"))
+            return state_kernels.logit_update(mode, grid)
+        return state_kernels.table_update(self._small, mode, per_chain, grid)
 
     # -- replica exchange -------------------------------------------------------------------------------------------
 
     def set_shifts(self, shifts: ArrayLike) -> None:
         """Guesses (K - 1,) of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator; zeros at first."""
-        self._exchange.set_shifts(shifts)
+        self._shifts.copy_to_device(np.ascontiguousarray(shifts, dtype=np.float64))
+
+    def _load_exchange(self) -> None:
+        """The terms of every theta that are not zero, and how coefficients differ from set to set."""
+        thetas = self.sets.thetas
+        constants = np.zeros(len(thetas))
+        if self._packed:
+            # Weights of variables in state 1, and of edges whose ends differ: x_i x_j is half of x_i + x_j less that.
+            linear, joint, constants = self._layout.binary_terms(thetas)
+            for end in self.structure.edges.T:
+                linear += [np.bincount(end, 0.5 * weights, minlength=self._n) for weights in joint]
+            weights = np.concatenate([linear, -0.5 * joint], axis=1)
+            lists = [np.flatnonzero(row) for row in weights]
+            rows = self._describe(np.concatenate(lists))[0]
+            numbers = np.concatenate([row[part] for row, part in zip(weights, lists, strict=True)])
+            terms: tuple[Any, ...] = self._put("term rows", rows), self._put("term weights", numbers)
+        else:
+            lists = [np.flatnonzero(np.add.reduceat(theta != 0.0, self._term_offsets[:-1])) for theta in thetas]
+            owner = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
+            rows, steps, offsets, starts = self._describe_members(np.concatenate(lists))
+            offsets = offsets + (owner * self.num_parameters).astype(np.uint64)
+            described = tuple(self._put(f"term {k}", a) for k, a in enumerate((rows, steps, offsets, starts)))
+            terms = described, self._put("term values", thetas)
+        pieces = offsets_of(np.array([len(part) for part in lists]))
+        gaps = np.diff(self.sets.coefficients, axis=0)
+        gaps = np.concatenate([gaps, (gaps @ constants)[:, None]], axis=1)
+        energies = self._room("energies of all", len(lists) * self._capacity)
+        ladder = self._put("gaps", gaps), self._shifts, energies, *self._replicas
+        self._round_arrays = terms, self._put("term pieces", pieces.astype(np.uint32)), ladder
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
         """Rounds of replica exchange, many of them in one launch; see :class:`fastmix.chains.base.Chains`."""
@@ -288,25 +294,25 @@ class CudaChains(DeviceChains):
         numbers = self.num_sets, self.num_chains, self._n, words, self._capacity, len(self.sets.thetas)
         sizes = tuple(np.uint32(k) for k in numbers)
         states, *rest = self._arguments
-        exchange = self._exchange
         arguments = (
-            states, self._x, *rest, exchange.terms, exchange.pieces, exchange.ladder, sizes,
-            np.uint32(self._units), num_rounds, np.uint64(self._sweep), *self._key,
+            states, self._x, *rest, *self._round_arrays, sizes, np.uint32(self._units), num_rounds,
+            np.uint64(self._sweep), *self._key,
         )  # fmt: skip
-        kernel = rounds_kernel(self._update(mode), self.kernel, self._factors)
+        kernel = rounds_kernel(self._update(mode), self.kernel)
         kernel, most = self._prepare_together(kernel, block, arguments)
         start_kernel(kernel, ((min(most, self._units // launch.block_x), 1), block), *arguments)
         self._sweep += num_rounds
 
     def exchanges(self) -> Exchanges:
         """What exchanges have added up."""
-        return self._exchange.counts()
+        shape = 6, self.num_sets - 1, self.num_chains
+        return Exchanges(self._counts.copy_to_host().reshape(shape), self._trips.copy_to_host())
 
     def clear(self) -> None:
         """Forget the sums of sweeps and of exchanges."""
         self.take_sums()
-        if self.num_sets > 1:
-            self._exchange.clear()
+        for array in (self._counts, self._trips) if self.num_sets > 1 else ():
+            array.copy_to_device(np.zeros(array.size, dtype=array.dtype))
 
     # -- sums -------------------------------------------------------------------------------------------------------
 
@@ -366,7 +372,7 @@ class CudaChains(DeviceChains):
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def _allocate(self, memory_limit: float | None) -> None:
+    def _allocate(self) -> None:
         structure, n = self.structure, self._n
         states = (n + 1) * self._stride
         if states >= _MOST_STATES:
@@ -392,7 +398,7 @@ class CudaChains(DeviceChains):
         required += 0 if self.kernel == "field" else 8 * self.num_parameters * (self.num_sets + 1)
         if not self._mode:  # a descent: spare and saved states, energies with their pieces, lists of terms
             required += 3.0 * states * dtype.itemsize + self._reading_bytes
-        check_memory(self._cuda, required, memory_limit)
+        check_memory(self._cuda, required)
         try:
             self._x, self._starts = self._zeros(states, dtype), self._put("starts", self._layout.class_starts)
             sets = np.minimum(np.arange(self._units) * self.width // self.num_chains, self.num_sets - 1)
@@ -401,7 +407,15 @@ class CudaChains(DeviceChains):
             if self.kernel in ("packed", "packed-field", "table"):
                 self._allocate_tables(entries)
             if self.num_sets > 1:
-                self._exchange = ReplicaExchange(self, self._units)
+                rungs = np.repeat(np.arange(self.num_sets, dtype=np.int64), self.num_chains)
+                self._shifts = self._zeros(self.num_sets - 1, np.float64)
+                self._counts = self._zeros(6 * (len(rungs) - self.num_chains), np.float64)
+                self._trips = self._zeros(self.num_chains, np.int64)
+                # Masks, counts, who started where, where it is heading, and round trips.
+                self._replicas = (
+                    self._zeros(self._units, np.uint32), self._counts, self._cuda.to_device(rungs),
+                    self._zeros(len(rungs), np.uint8), self._trips,
+                )  # fmt: skip
         except Exception as error:
             if "MEMORY" not in str(error).upper():
                 raise
@@ -417,12 +431,13 @@ class CudaChains(DeviceChains):
             chunks, around = layout.groups
             sites, links = n * self.num_sets, 2 * structure.num_edges * self.num_sets
             self._tables = (
-                self._put("around", (around * self._stride).astype(np.uint32)), self._put("chunks", chunks),
+                self._put("around", self._rows(around)), self._put("chunks", chunks),
                 self._zeros(entries, np.float32), self._zeros(sites, np.float32), *self._links[:2],
                 self._zeros(links, np.float64), self._zeros(sites, np.float64), np.uint32(np.diff(chunks).max()),
             )  # fmt: skip
             return
-        cuts, (patterns, strides) = layout.place_cuts, layout.place_patterns
+        patterns, strides = layout.patterns[0][layout.order], layout.patterns[1][layout.by_place[1]]
+        cuts = layout.place_cuts
         begin = 16 * np.arange(n) if self.kernel == "packed" else offsets_of(cuts * patterns)[:-1]
         self._table_starts = begin
         theirs = structure.num_states[layout.order][layout.neighbors]
@@ -431,9 +446,8 @@ class CudaChains(DeviceChains):
         )
         self._table = self._zeros(entries, np.uint32)
         if self.kernel == "packed":
-            around = np.append(layout.places, n)[layout.around]
             self._tables = (
-                self._put("around", (around * self._stride).astype(np.uint32)), self._zeros(8 * entries, np.int8),
+                self._put("around", self._rows(layout.groups[1])), self._zeros(8 * entries, np.int8),
                 self._table, self._zeros(entries, np.uint32), np.uint32(n), np.uint64(n * self.num_sets),
             )  # fmt: skip
         else:

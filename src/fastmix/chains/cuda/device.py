@@ -40,7 +40,6 @@ _SITES: dict[str, int] = {"field": 4}  # sites that a thread updates at once, ot
 _SEVERAL = {"packed": (4, 64), "packed-field": (1, 32), "table": (32, 16)}
 _SPREAD = 3  # rounds of a block through a color beyond which a color is shared between blocks: waiting costs as much
 _SHARED_THREADS = 256  # of a block then
-_SIMULATED = 4  # multiprocessors that the simulator is taken to have
 _RESERVE = 0.95  # of the free memory that may be used
 # Sums of all chains together from which on chains are added up in groups where there are many (to read the sums then
 # takes longer than to make them), and always; and groups that are many.
@@ -73,13 +72,7 @@ def cuda_available() -> tuple[bool, str]:
 
 
 def require_cuda() -> Any:
-    """The module ``numba.cuda``.
-
-    Raises
-    ------
-    UnfitMethodError
-        If there is no package or no device, with the reason.
-    """
+    """The module ``numba.cuda``, or an :class:`UnfitMethodError` with the reason why there is none to use."""
     usable, reason = cuda_available()
     if not usable:
         raise UnfitMethodError(f"backend must be cpu here, got cuda: {reason}")
@@ -101,20 +94,13 @@ def is_simulated(cuda: Any) -> bool:
 
 
 def num_multiprocessors(cuda: Any) -> int:
-    """Multiprocessors of the current device; a few for the simulator."""
-    return _SIMULATED if is_simulated(cuda) else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
+    """Multiprocessors of the current device; one for the simulator, whose blocks cannot wait for each other."""
+    return 1 if is_simulated(cuda) else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
-def check_memory(cuda: Any, required: float, limit: float | None = None) -> None:
-    """Refuse to allocate more than the device has free, or than a limit in bytes.
-
-    Raises
-    ------
-    ResourceError
-        With the bytes needed and allowed; nothing was allocated.
-    """
-    free = float(cuda.current_context().get_memory_info()[0]) * _RESERVE
-    allowed = free if limit is None else min(free, limit)
+def check_memory(cuda: Any, required: float) -> None:
+    """A :class:`ResourceError` with the bytes needed and allowed if that is more than the device has free."""
+    allowed = float(cuda.current_context().get_memory_info()[0]) * _RESERVE
     if required > allowed:
         raise ResourceError(
             f"sampling on the GPU needs {format_bytes(required)} of its memory, over the limit of "
@@ -130,8 +116,9 @@ def choose_cuda_kernel(
     """The kernel for a structure, a number of chains, one or several sets of parameters, with or without -inf.
 
     ``packed`` and ``packed-field`` hold 32 chains of a binary variable in a word, for at most four neighbors (from
-    tables) and for any number (from log-odds); ``field`` is for few chains of binary variables; ``table`` and ``logit``
-    are for any states, with and without pattern tables. Factors over three or more variables are held by tables only.
+    tables) and for any number (from log-odds); ``field`` is for few chains of binary variables; ``table`` (up to 256
+    states) and ``logit`` are with and without pattern tables. Factors over three or more variables are held by tables
+    only.
 
     Raises
     ------
@@ -158,13 +145,14 @@ def choose_cuda_kernel(
         if linear and (num_sets == 1 or entries > _RUNG_ENTRIES):
             return "packed-field"
     most, where = (_RUNG_ENTRIES, " for every rung") if num_sets > 1 else (_TABLE_ENTRIES, "")
-    if entries > most and (factors or num_sets > 1):
+    fit = entries <= most and structure.num_states.max(initial=1) <= 256
+    if not fit and (factors or num_sets > 1):
         what = "a model with factors over three or more variables" if factors else "tempering this model"
         raise UnfitMethodError(
-            f"backend must be cpu for {what}, got cuda: the GPU needs tables of all patterns of neighbors, which "
-            f"would have {entries:.2g} entries{where}, more than {most:.2g}"
+            f"backend must be cpu for {what}, got cuda: the GPU needs tables of all patterns of neighbors, of at most "
+            f"256 states and {most:.2g} entries{where}, got {entries:.2g}"
         )
-    return "table" if entries <= _TABLE_ENTRIES else "logit"
+    return "table" if fit else "logit"
 
 
 def choose_group_size(structure: Structure, num_chains: int, *, forbidden: bool = False) -> int:
@@ -204,22 +192,12 @@ def choose_group_size(structure: Structure, num_chains: int, *, forbidden: bool 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is spread over the device.
+    """How a kernel is spread over the device."""
 
-    Attributes
-    ----------
-    wide : int
-        Words of 32 chains side by side in a thread; 1 for kernels other than ``packed``.
-    block_x, block_y : int
-        Threads of a block: along x over chains (or words of chains), along y over the sites of a color.
-    grid_y : int
-        Blocks that share a color; more than one needs a launch for every color, or a cooperative one.
-    """
-
-    wide: int
-    block_x: int
-    block_y: int
-    grid_y: int = 1
+    wide: int  # words of 32 chains side by side in a thread; 1 for kernels other than ``packed``
+    block_x: int  # threads of a block over chains, or words of chains
+    block_y: int  # and over the sites of a color
+    grid_y: int = 1  # blocks that share a color; more than one needs a cooperative launch
 
 
 def plan_launch(
@@ -248,7 +226,7 @@ def plan_launch(
     share = _power_below(max(1, units // multiprocessors))
     block_x = min(32, share)
     wide = min(_WIDE, share // block_x) if kernel == "packed" else 1
-    block_y = min(_THREADS[kernel] // block_x, max(32 // block_x, _power_above(tasks)))
+    block_y = min(max(1, _THREADS[kernel] // block_x), max(32 // block_x, _power_above(tasks)))
     blocks = -(-units // (block_x * wide))
     grid_y = 1
     if blocks < multiprocessors and tasks > _SPREAD * block_y:

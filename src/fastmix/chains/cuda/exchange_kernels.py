@@ -109,28 +109,12 @@ def _packed_terms(noted: int) -> Any:
     return add_terms
 
 
-@cuda.jit(device=True)
-def _plain_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
-    """The same for any states: entries of ``values``, as in ``energy_kernel``."""
-    rows, steps, offsets, values = terms
-    column = uint32(tile * uint32(4) + chain)
-    total = float64(0.0)
-    term = uint32(first + part)
-    while term < last:
-        at = uint32(term * uint32(2))
-        one = uint64(x[uint32(rows[at] + column)])
-        two = uint64(x[uint32(rows[uint32(at + uint32(1))] + column)])
-        total += values[uint64(offsets[term]) + one * uint64(steps[term]) + two]
-        term = uint32(term + parts)
-    return total
-
-
 _factor_entry = entry_finder(packed=False, factors=True)
 
 
 @cuda.jit(device=True)
-def _factor_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
-    """The same for terms over any number of variables."""
+def _state_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
+    """The same for any states and terms over any number of variables: entries of ``values``, see ``energy_kernel``."""
     described, values = terms
     column = uint64(tile) * uint64(4) + uint64(chain)
     total = float64(0.0)
@@ -146,12 +130,12 @@ _FEW_REGISTERS = {} if SIMULATED else {"max_registers": 128}
 
 
 @cache
-def rounds_kernel(update: Any, name: str, factors: bool) -> Any:
+def rounds_kernel(update: Any, name: str) -> Any:
     """The kernel of whole rounds of replica exchange, launched cooperatively: a sweep, energies, decisions, exchange.
 
     Blocks take turns at the units of chains, and wait for each other three times in a round. The arguments up to
     ``stride`` are those of :func:`fastmix.chains.cuda.kernels.sweep_kernel`; ``states`` is ``x`` as ``energy_kernel``
-    takes it; ``terms``, the terms of all energies one after the other, as :func:`_packed_terms` and its twins take
+    takes it; ``terms``, the terms of all energies one after the other, as :func:`_packed_terms` and its twin take
     them, and ``pieces`` uint32, where those of each begin; ``ladder``: differences of coefficients (sets - 1, energies
     and a constant), shifts (sets - 1,), room for energies (energies, configurations) and for masks, a word for every
     unit, then what is counted, see :class:`fastmix.chains.base.Exchanges`, the set at which each configuration started,
@@ -159,7 +143,7 @@ def rounds_kernel(update: Any, name: str, factors: bool) -> Any:
     energies.
     """
     packed = name in _NOTED
-    add_terms = _packed_terms(_NOTED[name]) if packed else _factor_terms if factors else _plain_terms
+    add_terms = _packed_terms(_NOTED[name]) if packed else _state_terms
     per_word, bits = (32, 1) if packed else (4, 8)
 
     @cuda_jit(cache=True, **_FEW_REGISTERS)
@@ -187,7 +171,7 @@ def rounds_kernel(update: Any, name: str, factors: bool) -> Any:
                     masks[unit] = uint32(0)
                 update(
                     x, tables, starts, model, sums, steps, stride, unit, uint32(cuda.threadIdx.y),
-                    uint32(cuda.blockDim.y), 0, starts.shape[0] - 1, 1, sweep, key0, key1,
+                    uint32(cuda.blockDim.y), 1, sweep, key0, key1,
                 )  # fmt: skip
                 chain = lane
                 while chain < wide:

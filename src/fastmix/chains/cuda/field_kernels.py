@@ -157,9 +157,8 @@ def packed_field_update(few: bool, mode: int, per_chain: bool, grid: bool) -> An
 
     @update_jit(fastmath=True)
     def update(
-        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_color, last_color,
-        num_sweeps, sweep_begin, key0, key1,
-    ):  # fmt: skip
+        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, num_sweeps, sweep_begin, key0, key1
+    ):
         around, chunks, partial, margins, indptr, rows, weights, offsets, most = tables
         row_step, chain_step, unit_step = steps
         num_sites = uint64(chunks.shape[0] - 1)  # of the sets before this one:
@@ -173,7 +172,7 @@ def packed_field_update(few: bool, mode: int, per_chain: bool, grid: bool) -> An
         lanes = few and mode == 0 and cuda.blockDim.x == 1 and cuda.blockDim.y == 32 and cuda.gridDim.y == 1
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for color in range(first_color, last_color):
+            for color in range(starts.shape[0] - 1):
                 begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
                 if lanes and uint32(end - begin) == uint32(1):  # a single site: a thread for each chain of the word
                     chain, total, done = uint32(cuda.threadIdx.y), float32(0.0), uint32(0)
@@ -282,39 +281,29 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
 
     Places 128 a + 32 j + l with j from 0 to 3 are updated together: the threads of a warp then read neighboring
     places, and the four numbers of one Philox call are used up. Every site has ``degree`` neighbors, given by a code
-    for the distances to them (``codes``, and ``steps`` for every code), with weights ``weights[k * n + site]``; if that
-    is 0 they are ``neighbors[indptr[site] + k]``, and weights alike. Where few codes do, as in grids, they save almost
-    half of the memory traffic. Log-odds are in two single-precision parts, ``weights`` and ``offsets`` with
+    for the distances to them (``codes``, and ``steps`` for every code), with weights ``weights[k * n + site]``: codes
+    save almost half of the memory traffic. Log-odds are in two single-precision parts, ``weights`` and ``offsets`` with
     ``weight_rests`` and ``offset_rests``; n is the last of the tables.
     """
-    coded = degree > 0
-    loads = 4 * max(1, degree)
+    loads = 4 * degree
 
     @cuda.jit(device=True)
-    def exact_odds(
-        x, codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests, site, num_sites, stride, chain
-    ):
+    def exact_odds(x, codes, steps, weights, weight_rests, offsets, offset_rests, site, num_sites, stride, chain):
         total = float64(offsets[site]) + float64(offset_rests[site])
-        if coded:
-            for k in range(degree):
-                near = uint32(uint64(site) + uint64(uint32(steps[uint64(codes[site]) * uint64(degree) + uint64(k)])))
-                at = uint64(site) + uint64(k) * uint64(num_sites)
-                if x[uint32(near * stride + chain)]:
-                    total += float64(weights[at]) + float64(weight_rests[at])
-        else:
-            for k in range(indptr[site], indptr[uint64(site) + uint64(1)]):
-                if x[uint32(uint32(neighbors[uint64(k)]) * stride + chain)]:
-                    total += float64(weights[uint64(k)]) + float64(weight_rests[uint64(k)])
+        for k in range(degree):
+            near = uint32(uint64(site) + uint64(uint32(steps[uint64(codes[site]) * uint64(degree) + uint64(k)])))
+            at = uint64(site) + uint64(k) * uint64(num_sites)
+            if x[uint32(near * stride + chain)]:
+                total += float64(weights[at]) + float64(weight_rests[at])
         return total
 
     wait = barrier(grid)
 
     @update_jit(fastmath=True)
     def update(
-        x, tables, starts, model, sums, sum_steps, stride, chain, slot, num_slots, first_color, last_color,
-        num_sweeps, sweep_begin, key0, key1,
-    ):  # fmt: skip
-        codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests, num_sites = tables
+        x, tables, starts, model, sums, sum_steps, stride, chain, slot, num_slots, num_sweeps, sweep_begin, key0, key1
+    ):
+        codes, steps, weights, weight_rests, offsets, offset_rests, num_sites = tables
         sites, u = cuda.local.array(4, uint32), cuda.local.array(4, uint32)
         field, size = cuda.local.array(4, float32), cuda.local.array(4, float32)
         scales, read = cuda.local.array(4, float32), cuda.local.array(4, uint32)
@@ -324,17 +313,16 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
         held_states = cuda.local.array(loads, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for color in range(first_color, last_color):
+            for color in range(starts.shape[0] - 1):
                 begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
                 group = uint32((begin >> uint32(7)) * uint32(32) + slot)
-                if coded:
-                    for j in range(4):
-                        place = _place(group, j, begin, end, begin)
-                        next_codes[j] = uint32(codes[place])
-                        later_codes[j] = uint32(codes[_place(uint32(group + num_slots), j, begin, end, begin)])
-                        next_offsets[j] = offsets[place]
-                        for k in range(degree):
-                            next_weights[j * degree + k] = weights[uint32(place + uint32(k) * num_sites)]
+                for j in range(4):
+                    place = _place(group, j, begin, end, begin)
+                    next_codes[j] = uint32(codes[place])
+                    later_codes[j] = uint32(codes[_place(uint32(group + num_slots), j, begin, end, begin)])
+                    next_offsets[j] = offsets[place]
+                    for k in range(degree):
+                        next_weights[j * degree + k] = weights[uint32(place + uint32(k) * num_sites)]
                 while uint32((group >> uint32(5)) << uint32(7)) < end:
                     following = uint32(group + num_slots)
                     for j in range(4):
@@ -342,43 +330,29 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
                         read[j] = _place(group, j, begin, end, begin)  # some place that can be read
                         # What comes from memory is asked for an iteration early, and codes, without which no other
                         # address is known, two: how much is under way at once is what large models depend on.
-                        if coded:
-                            held_codes[j], next_codes[j] = next_codes[j], later_codes[j]
-                            later_codes[j] = uint32(codes[_place(uint32(following + num_slots), j, begin, end, begin)])
-                            place = _place(following, j, begin, end, begin)
-                            field[j] = next_offsets[j]
-                            next_offsets[j] = offsets[place]
-                            for k in range(degree):
-                                held_weights[j * degree + k] = next_weights[j * degree + k]
-                                next_weights[j * degree + k] = weights[uint32(place + uint32(k) * num_sites)]
-                        else:
-                            field[j] = offsets[read[j]]
+                        held_codes[j], next_codes[j] = next_codes[j], later_codes[j]
+                        later_codes[j] = uint32(codes[_place(uint32(following + num_slots), j, begin, end, begin)])
+                        place = _place(following, j, begin, end, begin)
+                        field[j] = next_offsets[j]
+                        next_offsets[j] = offsets[place]
+                        for k in range(degree):
+                            held_weights[j * degree + k] = next_weights[j * degree + k]
+                            next_weights[j * degree + k] = weights[uint32(place + uint32(k) * num_sites)]
                         size[j] = abs(field[j])
                     if min(min(sites[0], sites[1]), min(sites[2], sites[3])) >= num_sites:
                         group = following
                         continue
-                    if coded:
-                        for j in range(4):
-                            for k in range(degree):
-                                step = uint32(steps[uint32(held_codes[j] * uint32(degree) + uint32(k))])
-                                near = uint32(uint64(read[j]) + uint64(step))
-                                held_states[j * degree + k] = uint32(x[uint32(near * stride + chain)])
-                        for j in range(4):
-                            for k in range(degree):
-                                weight = held_weights[j * degree + k]
-                                field[j] += weight * float32(held_states[j * degree + k])
-                                size[j] += abs(weight)
-                            size[j] *= float32(degree + 3)
-                    else:
-                        for j in range(4):
-                            k, stop = uint64(indptr[read[j]]), uint64(indptr[uint64(read[j]) + uint64(1)])
-                            terms = float32(stop - k + uint64(3))
-                            while k < stop:
-                                weight = weights[k]
-                                field[j] += weight * float32(x[uint32(uint32(neighbors[k]) * stride + chain)])
-                                size[j] += abs(weight)
-                                k += uint64(1)
-                            size[j] *= terms
+                    for j in range(4):
+                        for k in range(degree):
+                            step = uint32(steps[uint32(held_codes[j] * uint32(degree) + uint32(k))])
+                            near = uint32(uint64(read[j]) + uint64(step))
+                            held_states[j * degree + k] = uint32(x[uint32(near * stride + chain)])
+                    for j in range(4):
+                        for k in range(degree):
+                            weight = held_weights[j * degree + k]
+                            field[j] += weight * float32(held_states[j * degree + k])
+                            size[j] += abs(weight)
+                        size[j] *= float32(degree + 3)
                     u0, u1, u2, u3 = philox(chain, group, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1)
                     u[0], u[1], u[2], u[3] = u0, u1, u2, u3
                     ones, undecided = uint32(0), uint32(0)
@@ -395,7 +369,7 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
                         undecided = uint32(undecided ^ bit)
                         t = _threshold(
                             exact_odds(
-                                x, codes, steps, indptr, neighbors, weights, weight_rests, offsets, offset_rests,
+                                x, codes, steps, weights, weight_rests, offsets, offset_rests,
                                 _place(group, which, begin, end, begin), num_sites, stride, chain,
                             )
                         )  # fmt: skip

@@ -4,12 +4,11 @@
 seed, applied to the place where the numbers are used (sweep, variable, chains). There is no state to keep, and neither
 the shape of a launch nor the number of chains can change what a chain draws.
 
-*Updates*, those of ``packed_kernels.py``, ``field_kernels.py`` and ``state_kernels.py``, run over the colors from
-``first`` to ``last`` and over sweeps. Sites are numbered by their place in a sweep, so that colors are contiguous. A
-block owns its chains, and where a color is shared between blocks (more than one along y) either the launch has a
-single color and sweep, or the kernel waits for the whole grid (``grid``). States are at ``x[site * stride + unit]``,
-fewer than 2^32 of them, and neighbors are given as ``site * stride`` already. Additions to sums are atomic not because
-anybody else would add, but because the thread then need not wait for them.
+*Updates*, those of ``packed_kernels.py``, ``field_kernels.py`` and ``state_kernels.py``, run over all colors and
+sweeps. Sites are numbered by their place in a sweep, so that colors are contiguous. A block owns its chains, and where
+a color is shared between blocks (more than one along y) the kernel waits for the whole ``grid``. States are at
+``x[site * stride + unit]``, fewer than 2^32 of them, and neighbors are given as ``site * stride`` already. Additions to
+sums are atomic not because anybody else would add, but because the thread then need not wait for them.
 """
 # Types inside kernels are those of their compiler.
 # mypy: ignore-errors
@@ -31,11 +30,9 @@ __all__ = [
     "barrier",
     "counter_top",
     "is_below",
-    "num_threads",
     "philox",
     "share_of",
     "sweep_kernel",
-    "thread_number",
     "threshold_of",
     "update_jit",
 ]
@@ -50,11 +47,7 @@ _ONES = 0xFFFFFFFF
 
 
 def update_jit(**options: Any) -> Any:
-    """The decorator of updates: functions that run sweeps over the colors from ``first_color`` to ``last_color``.
-
-    A color's sites are shared by the threads of a block, each of which has a unit of chains, and by those of a
-    ``grid`` that waits for all of its blocks after every color.
-    """
+    """The decorator of updates, functions that run sweeps: a color's sites are shared by threads along y."""
     return cuda.jit(device=True, **options, **({} if SIMULATED else {"forceinline": True}))
 
 
@@ -136,39 +129,22 @@ def add_up(shared, value):
         half = uint32(half >> uint32(1))
 
 
-@cuda.jit(device=True)
-def thread_number():
-    """The number of this thread among those of a launch along x."""
-    return uint64(cuda.blockIdx.x) * uint64(cuda.blockDim.x) + uint64(cuda.threadIdx.x)
-
-
-@cuda.jit(device=True)
-def num_threads():
-    """The threads of a launch along x."""
-    return uint64(cuda.gridDim.x) * uint64(cuda.blockDim.x)
-
-
 @cache
 def sweep_kernel(update: Any, words: int, fastmath: bool) -> Any:
-    """The kernel that runs an update over the colors from ``first`` to ``last`` and over sweeps.
+    """The kernel that runs an update, with ``words`` units of chains a thread.
 
-    A block owns its chains, ``words`` units of them a thread; where a color is shared between blocks (more than one
-    along y) either the launch has a single color and sweep, or it is cooperative and waits for the ``grid`` after
-    every color. ``starts`` int64 says where colors begin, ``models`` int32 (units,) which parameters the chains of a
-    thread use, and ``steps`` how rows, chains of a unit and units lie in ``sums``. All arrays are flat.
+    ``starts`` int64 says where colors begin, ``models`` int32 (units,) which parameters the chains of a thread use, and
+    ``steps`` how rows, chains of a unit and units lie in ``sums``. All arrays are flat.
     """
 
     @cuda_jit(cache=True, fastmath=fastmath)
-    def kernel(
-        x, tables, starts, models, sums, steps, stride, first, last, num_sweeps, sweep_begin, key0, key1
-    ):  # fmt: skip
+    def kernel(x, tables, starts, models, sums, steps, stride, num_sweeps, sweep_begin, key0, key1):
         unit = uint32(cuda.blockIdx.x * cuda.blockDim.x * words + cuda.threadIdx.x)
         slot = uint32(cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y)
         num_slots = uint32(cuda.gridDim.y * cuda.blockDim.y)
         model = uint32(models[unit])
         update(
-            x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first, last, num_sweeps, sweep_begin,
-            key0, key1,
-        )  # fmt: skip
+            x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, num_sweeps, sweep_begin, key0, key1
+        )
 
     return kernel

@@ -147,9 +147,8 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
 
     @update_jit()
     def update(
-        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, first_color, last_color,
-        num_sweeps, sweep_begin, key0, key1,
-    ):  # fmt: skip
+        x, tables, starts, model, sums, steps, stride, word, slot, num_slots, num_sweeps, sweep_begin, key0, key1
+    ):
         around, masks, table, terms, num_sites, num_rows = tables
         row_step, chain_step, unit_step = steps
         base = uint64(model) * uint64(num_sites)
@@ -162,7 +161,7 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
         term = cuda.local.array(16, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for color in range(first_color, last_color):
+            for color in range(starts.shape[0] - 1):
                 begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
                 site, count = uint32(begin + slot), uint32(0)
                 while site < end or count > uint32(0):

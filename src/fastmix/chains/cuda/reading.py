@@ -18,7 +18,6 @@ from fastmix.chains.cuda.device import Launch, cuda_available, require_cuda, sta
 from fastmix.chains.cuda.layout import DeviceLayout, pack_states, unpack_states
 from fastmix.chains.layout import rows_of
 from fastmix.chains.patches import Patch, whole_patch
-from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 
 __all__ = ["DeviceChains"]
@@ -50,7 +49,8 @@ class DeviceChains(Chains):
         self._rooms: dict[str, Any] = {}
         self._batches: tuple[object, list[_Batch]] = None, []
         self._values: Any = None
-        self._device_thetas: tuple[Any, list[Any]] | None = None
+        self._held: FloatArray | None = None
+        self._device_thetas: list[Any] = []
 
     # -- configurations -----------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class DeviceChains(Chains):
         given = self.sets.thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
         result = np.zeros((len(given), self._total))
         if self._n:
-            values = self._bases[1] if thetas is None else self._split(self._put("other thetas", given))
+            values = self._bases if thetas is None else self._split(self._put("other thetas", given))
             rows = self._room("rows", self._total)
             for row, theta in zip(result, values, strict=True):
                 self._add_up(self._whole, theta, rows)
@@ -118,7 +118,7 @@ class DeviceChains(Chains):
         if not self._n:
             return np.zeros(0)
         self._count(self._whole, self._put("weights", weights))
-        return self._take_results() / self._total
+        return np.asarray(self._rooms["results"].copy_to_host()) / self._total
 
     def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:
         """Covariance over the configurations of every indicator with ``theta @ f(x)``, of its patch only, (P,)."""
@@ -136,7 +136,9 @@ class DeviceChains(Chains):
             rows = np.uint64(batch.num_patches), np.uint64(self._total)
             start_kernel(centre_rows, shape, energies, *rows)
             self._count(batch, energies)
-        return self._take_results() / (self._total - 1)  # unbiased: the mean is estimated too
+        return np.asarray(self._rooms["results"].copy_to_host()) / (
+            self._total - 1
+        )  # unbiased: the mean is estimated too
 
     def add_pairs(self, out: FloatArray, *, average: bool) -> None:
         """Add the pairs of states on every edge, over the chains at the last set, to ``out``; see ``Chains``."""
@@ -145,13 +147,17 @@ class DeviceChains(Chains):
         structure = self.structure
         if not structure.num_edges:
             return
+        if not average:
+            top = np.repeat([0.0, 1.0], [self._total - self.num_chains, self.num_chains])
+            out += self._total * self.moments(top)[self._layout.split :][: len(out)]
+            return
         counts = self._put("pairs", np.zeros(len(out), dtype=np.uint64))
         ends = self._put("ends", self._layout.places[structure.edges])
         at = np.int64((self.num_sets - 1) * self.num_parameters)
         chains = np.uint64(self._total - self.num_chains), np.uint64(self._total)
         shape = min(structure.num_edges, _MOST_BLOCKS), self._shape(self.num_chains)[1]
         start_kernel(
-            pair_kernel(self._packed, average, self._factors), shape, self._x, ends,
+            pair_kernel(self._packed), shape, self._x, ends,
             self._put("tables", structure.pairwise_offsets[:-1]), self._links, self._load_values(), at, *chains,
             np.uint64(self._stride), counts,
         )  # fmt: skip
@@ -178,9 +184,6 @@ class DeviceChains(Chains):
         run = count_kernel(self._packed, self._factors)
         start_kernel(run, shape, self._x, *batch.core, weights, np.uint64(self._total), results)
 
-    def _take_results(self) -> FloatArray:
-        return np.asarray(self._rooms["results"].copy_to_host())
-
     @cached_property
     def _whole(self) -> _Batch:
         return _Batch(self, [whole_patch(self.structure)])
@@ -196,61 +199,39 @@ class DeviceChains(Chains):
 
     def _describe(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
         """Rows, steps and offsets of some terms: variables, then edges, then factors; see ``entry_finder``."""
-        n, edges = self._n, self.structure.edges
+        rows, steps, offsets, starts = self._describe_members(terms)
         if self._factors:
-            return self._describe_members(terms)
-        variables, chosen = terms[terms < n], terms[terms >= n] - n
-        rows = np.full((len(terms), 2), n)
-        rows[terms < n, 0] = self._layout.places[variables]
-        rows[terms >= n] = self._layout.places[edges[chosen]]
-        steps = np.ones(len(terms), dtype=np.uint32)
-        steps[terms >= n] = self.structure.num_states[edges[chosen, 1]]
-        offsets = self._term_offsets[:-1][terms].astype(np.uint64)
-        return (rows * self._stride).astype(np.uint32).reshape(-1), steps, offsets
+            return rows, steps, offsets, starts
+        first, pairs = starts[:-1], np.diff(starts) == 2
+        both = np.full((len(terms), 2), self._n * self._stride, dtype=np.uint32)
+        both[:, 0], both[pairs, 1] = rows[first], rows[first[pairs] + 1]
+        return both.reshape(-1), steps[first], offsets
 
     def _describe_members(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
-        """The same where some have more than two members, which are listed, and where those of each begin."""
-        structure = self.structure
+        """The same with rows and steps of all members, one term after the other, and where those of each begin."""
+        structure, offsets = self.structure, self._term_offsets[:-1][terms].astype(np.uint64)
         own, theirs = np.arange(self._n), structure.num_states[structure.edges[:, 1]]
         members = np.concatenate([own, structure.edges.reshape(-1), structure.scope_variables])
-        steps = np.concatenate(
-            [np.ones_like(own), np.stack([theirs, np.ones_like(theirs)], axis=1).reshape(-1), structure.factor_strides]
-        )
-        sizes = np.repeat([1, 2], [self._n, structure.num_edges])
-        sizes = np.append(sizes, np.diff(structure.scope_starts))
-        starts, picked = rows_of(offsets_of(sizes), terms)
-        rows = (self._layout.places[members[picked]] * self._stride).astype(np.uint32)
-        offsets = self._term_offsets[:-1][terms].astype(np.uint64)
-        return rows, steps[picked].astype(np.uint32), offsets, starts.astype(np.uint32)
+        pair_steps = np.stack([theirs, np.ones_like(theirs)], axis=1).reshape(-1)
+        steps = np.concatenate([np.ones_like(own), pair_steps, structure.factor_strides]).astype(np.uint32)
+        ends = np.concatenate([own, self._n + 2 * np.arange(structure.num_edges)])
+        starts, picked = rows_of(np.append(ends, self._n + 2 * structure.num_edges + structure.scope_starts), terms)
+        return self._rows(self._layout.places[members[picked]]), steps[picked], offsets, starts.astype(np.uint32)
 
     # -- parameters on the device -------------------------------------------------------------------------------------
 
     def _load_values(self) -> Any:
         """The parameters of all sets on the device, (sets, P)."""
         if self._values is None:
-            if np.array_equal(self.sets.coefficients, [[1.0]]) and self.sets.forbidden is None:
-                self._values = self._bases[0]
-            else:
-                from fastmix.chains.cuda.table_kernels import combine
-
-                size = np.uint64(self.num_parameters)
-                self._values = self._room("values", self.num_sets * self.num_parameters)
-                forbidden = self._nothing
-                if self.sets.forbidden is not None:
-                    forbidden = self._put("forbidden", self.sets.forbidden.astype(np.uint8))
-                self._start(
-                    combine, self._values.size, self._bases[0],
-                    self._put("coefficients", self.sets.coefficients), forbidden,
-                    np.uint64(len(self.sets.thetas)), size, self._values,
-                )  # fmt: skip
+            self._values = self._put("values", np.stack([self.sets.theta(k) for k in range(self.num_sets)]))
         return self._values
 
     @property
-    def _bases(self) -> tuple[Any, list[Any]]:
-        """The thetas that are loaded, on the device, (D, P), and each of them."""
-        if self._device_thetas is None:
-            thetas = self._put("thetas", self.sets.thetas)
-            self._device_thetas = thetas, self._split(thetas)
+    def _bases(self) -> list[Any]:
+        """Each of the thetas that are loaded, on the device."""
+        if self._held is not self.sets.thetas:
+            self._held = self.sets.thetas
+            self._device_thetas = self._split(self._put("thetas", self._held))
         return self._device_thetas
 
     def _split(self, thetas: Any) -> list[Any]:
@@ -259,29 +240,24 @@ class DeviceChains(Chains):
 
     @cached_property
     def _links(self) -> tuple[Any, ...]:
-        """The graph as kernels read it that compute conditional distributions, see ``fill_thresholds``.
+        """The graph and the factors around every place as kernels read them that compute conditional distributions.
 
-        Factors over more variables follow, if there are any, see ``pair_kernel``.
+        See ``fill_thresholds``, and ``pair_kernel`` for the factors.
         """
-        structure, layout = self.structure, self._layout
+        structure, layout, around = self.structure, self._layout, self.structure.incident
         (_, starts, own_steps, other_steps), (indptr, slots) = structure.directed, layout.by_place
-        rows = (layout.neighbors.astype(np.int64) * self._stride).astype(np.uint32)
+        factors, entries, member_starts, picked = layout.factor_places
         arrays: tuple[NDArray[Any], ...] = (
-            indptr, rows, layout.split + starts[slots], own_steps[slots], other_steps[slots],
+            indptr, self._rows(layout.neighbors), layout.split + starts[slots], own_steps[slots], other_steps[slots],
             structure.unary_offsets[:-1][layout.order], layout.place_cuts,
+            factors, layout.split + around.starts[entries], around.own_steps[entries], member_starts,
+            self._rows(layout.places[around.members[picked]]), around.steps[picked],
         )  # fmt: skip
-        if self._factors:
-            arrays = *arrays, *self._around
         return tuple(self._put(f"link {k}", a) for k, a in enumerate(arrays))
 
-    @property
-    def _around(self) -> tuple[NDArray[Any], ...]:
-        """The factors around every place."""
-        layout, around = self._layout, self.structure.incident
-        indptr, entries, member_starts, picked = layout.factor_places
-        rows = (layout.places[around.members[picked]] * self._stride).astype(np.uint32)
-        starts = layout.split + around.starts[entries]
-        return indptr, starts, around.own_steps[entries], member_starts, rows, around.steps[picked]
+    def _rows(self, places: NDArray[Any]) -> NDArray[np.uint32]:
+        """Where the states of some places begin."""
+        return (places.astype(np.int64) * self._stride).astype(np.uint32)
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
@@ -291,10 +267,6 @@ class DeviceChains(Chains):
         numbers = min(_BATCH_NUMBERS, self._n * self._total) + _MOST_THREADS
         terms = self._n + self.structure.num_edges + len(self.structure.scope_variables)
         return 16.0 * numbers + _TERM_BYTES * terms
-
-    @cached_property
-    def _nothing(self) -> Any:
-        return self._zeros(1, np.uint8)
 
     def _zeros(self, size: int, dtype: Any) -> Any:
         return self._cuda.to_device(np.zeros(max(1, size), dtype=dtype))

@@ -11,7 +11,6 @@ same bits.
 """
 # Types inside kernels are those of their compiler.
 # mypy: ignore-errors
-# ruff: noqa: ARG001
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from typing import Any
 from numba import cuda, float64, int64, uint32, uint64
 
 from fastmix._jit import cuda_jit
-from fastmix.chains.cuda.kernels import add_up, num_threads, thread_number
+from fastmix.chains.cuda.kernels import add_up
 
 __all__ = [
     "PAIR_UNIT",
@@ -100,7 +99,7 @@ def energy_kernel(packed: bool, factors: bool) -> Any:
     @cuda_jit(cache=True)
     def kernel(x, terms, values, pieces, num_chains, out):
         offsets = terms[2]
-        chain = thread_number()
+        chain = uint64(cuda.grid(1))
         if chain >= num_chains:
             return
         piece = uint64(cuda.blockIdx.y)
@@ -119,7 +118,7 @@ def energy_kernel(packed: bool, factors: bool) -> Any:
 @cuda_jit(cache=True)
 def sum_pieces(parts, starts, num_chains, out):
     """Add up the pieces from ``starts[r]`` to ``starts[r + 1]`` for every row r of ``out`` (rows, chains)."""
-    place = thread_number()
+    place = uint64(cuda.grid(1))
     size = uint64(starts.shape[0] - 1) * num_chains
     while place < size:
         row, chain = place // num_chains, place % num_chains
@@ -129,7 +128,7 @@ def sum_pieces(parts, starts, num_chains, out):
             total += parts[piece * num_chains + chain]
             piece += uint64(1)
         out[place] = total
-        place += num_threads()
+        place += uint64(cuda.gridsize(1))
 
 
 @cuda_jit(cache=True)
@@ -216,33 +215,16 @@ def count_kernel(packed: bool, factors: bool) -> Any:
 
 
 @cache
-def pair_kernel(packed: bool, average: bool, factors: bool) -> Any:
-    """The kernel that counts the pairs of states on every edge (block by block), in units of ``2 * PAIR_UNIT``.
+def pair_kernel(packed: bool) -> Any:
+    """The kernel that adds up probabilities of the pairs of states on every edge (block by block).
 
-    With ``average`` it adds half a unit for either end instead: the conditional probabilities of that end's states
-    beside the present state of the other. ``ends`` int64 (edges, 2) are places, ``offsets`` where the table of an edge
-    begins in ``out`` uint64, and ``links`` as in :func:`fill_thresholds`, for the parameters from ``values[at]`` on;
-    with ``factors`` these follow, see ``Incident`` of the structure: ``indptr``, ``starts``, ``own_steps``,
-    ``member_starts``, rows and steps of the members. Chains are those from ``first`` to ``last``.
+    Either end adds ``PAIR_UNIT``, half a unit: the conditional probabilities of its states beside the present state of
+    the other. ``ends`` int64 (edges, 2) are places, ``offsets`` where the table of an edge begins in ``out`` uint64,
+    and ``links`` as in :func:`fill_thresholds`, for the parameters from ``values[at]`` on, then the factors, see
+    ``Incident`` of the structure: ``indptr``, ``starts``, ``own_steps``, ``member_starts``, rows and steps of the
+    members. Chains are those from ``first`` to ``last``.
     """
     state = _packed_state if packed else _plain_state
-
-    @cuda.jit(device=True)
-    def no_factors(x, links, values, at, site, s, chain):
-        return 0.0
-
-    @cuda.jit(device=True)
-    def all_factors(x, links, values, at, site, s, chain):
-        around, starts, own_steps, member_starts, members, steps = links[7:]
-        total = 0.0
-        for f in range(around[site], around[site + 1]):
-            place = at + starts[f] + s * own_steps[f]
-            for m in range(member_starts[f], member_starts[f + 1]):
-                place += int64(state(x, uint64(members[m]), chain)) * steps[m]
-            total += values[place]
-        return total
-
-    factors_of = all_factors if factors else no_factors
 
     @cuda.jit(device=True)
     def log_weight(x, links, values, at, site, s, chain):
@@ -251,7 +233,13 @@ def pair_kernel(packed: bool, average: bool, factors: bool) -> Any:
         for k in range(indptr[site], indptr[site + 1]):
             near = int64(state(x, uint64(rows[k]), chain))
             total += values[at + starts[k] + s * own_steps[k] + near * other_steps[k]]
-        return total + factors_of(x, links, values, at, site, s, chain)
+        around, factors_at, factor_steps, member_starts, members, steps = links[7:]
+        for f in range(around[site], around[site + 1]):
+            place = at + factors_at[f] + s * factor_steps[f]
+            for m in range(member_starts[f], member_starts[f + 1]):
+                place += int64(state(x, uint64(members[m]), chain)) * steps[m]
+            total += values[place]
+        return total
 
     @cuda_jit(cache=True)
     def kernel(x, ends, offsets, links, values, at, first, last, stride, out):
@@ -272,23 +260,18 @@ def pair_kernel(packed: bool, average: bool, factors: bool) -> Any:
             while chain < last:
                 for end in range(2):
                     site, other = ends[2 * edge + end], ends[2 * edge + 1 - end]
-                    own = int64(state(x, uint64(site) * stride, chain))
                     near = int64(state(x, uint64(other) * stride, chain))
-                    top, total = 0.0, 1.0
-                    if average:
-                        top, total = -math.inf, 0.0
-                        for s in range(cuts[site] + 1):
-                            value = log_weight(x, links, values, at, site, s, chain)
-                            if value > top:
-                                total = total * math.exp(top - value) + 1.0
-                                top = value
-                            elif value > -math.inf:
-                                total += math.exp(value - top)
+                    top, total = -math.inf, 0.0
                     for s in range(cuts[site] + 1):
-                        share = uint64(PAIR_UNIT) if s == own else uint64(0)
-                        if average:
-                            value = log_weight(x, links, values, at, site, s, chain)
-                            share = uint64(math.exp(value - top) / total * float64(PAIR_UNIT) + 0.5)
+                        value = log_weight(x, links, values, at, site, s, chain)
+                        if value > top:
+                            total = total * math.exp(top - value) + 1.0
+                            top = value
+                        elif value > -math.inf:
+                            total += math.exp(value - top)
+                    for s in range(cuts[site] + 1):
+                        value = log_weight(x, links, values, at, site, s, chain)
+                        share = uint64(math.exp(value - top) / total * float64(PAIR_UNIT) + 0.5)
                         pair = s * columns + near if end == 0 else near * columns + s
                         if held:
                             cuda.atomic.add(counts, pair, share)
@@ -316,7 +299,7 @@ def empty_sums(sums, totals, num_rows, num_columns, per_group):
     Both are flat; ``totals`` is uint64 (num_rows, num_columns // per_group).
     """
     groups = num_columns // per_group
-    place = thread_number()
+    place = uint64(cuda.grid(1))
     while place < num_rows * groups:
         row, group = place // groups, place % groups
         at = row * num_columns + group * per_group
@@ -326,7 +309,7 @@ def empty_sums(sums, totals, num_rows, num_columns, per_group):
             sums[at + k] = uint32(0)
             k += uint64(1)
         totals[place] = totals[place] + total
-        place += num_threads()
+        place += uint64(cuda.gridsize(1))
 
 
 # -- resampling -------------------------------------------------------------------------------------------------------
@@ -338,7 +321,7 @@ def gather_kernel(packed: bool) -> Any:
 
     @cuda_jit(cache=True)
     def kernel(x, sources, stride, num_sites, out):
-        place = thread_number()
+        place = uint64(cuda.grid(1))
         while place < num_sites * stride:
             column = place % stride
             row = place - column
@@ -350,6 +333,6 @@ def gather_kernel(packed: bool) -> Any:
                 out[place] = bits
             else:
                 out[place] = x[row + uint64(sources[column])]
-            place += num_threads()
+            place += uint64(cuda.gridsize(1))
 
     return kernel

@@ -1,7 +1,6 @@
 """CUDA updates of variables with any number of states.
 
-One byte (or two) per state; a thread updates a site in four chains, so that the numbers of one Philox call are used up,
-or in a single one.
+A thread updates a site in four chains, so that the numbers of one Philox call are used up.
 """
 # Types inside kernels are those of their compiler; all updates have the same arguments.
 # mypy: ignore-errors
@@ -21,70 +20,62 @@ __all__ = ["logit_update", "table_update"]
 
 
 @cache
-def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: bool, grid: bool) -> Any:
-    """The update of any states in ``width`` chains, from pattern tables.
+def table_update(small: bool, mode: int, per_chain: bool, grid: bool) -> Any:
+    """The update of up to 256 states from pattern tables.
 
-    With ``bytewise``, ``x`` is given as words of four chains of one byte each (and ``rows`` and ``stride`` count
-    words); ``small`` says that no site has more than 256 patterns: the numbers of four of them are then computed in one
-    word. The tables are ``indptr`` and ``rows`` uint32, the neighbors, with ``strides`` (of their states in the number
-    of a pattern); by place, ``cuts`` (the states but the last), ``entries``, where the thresholds of a variable begin
-    in ``table``, which has those of all models one after the other, and ``sum_rows``, the first row in the sums, which
-    have one for every state but the last; the size of the tables of a model.
+    ``x`` is given as words of four chains of one byte each (and ``rows`` and ``stride`` count words); ``small`` says
+    that no site has more than 256 patterns: the numbers of four of them are then computed in one word. The tables are
+    ``indptr`` and ``rows`` uint32, the neighbors, with ``strides`` (of their states in the number of a pattern); by
+    place, ``cuts`` (the states but the last), ``entries``, where the thresholds of a variable begin in ``table``, which
+    has those of all models one after the other, and ``sum_rows``, the first row in the sums, which have one for every
+    state but the last; the size of the tables of a model.
     """
     wait = barrier(grid)
 
     @update_jit()
     def update(
-        x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first_color, last_color,
-        num_sweeps, sweep_begin, key0, key1,
-    ):  # fmt: skip
+        x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, num_sweeps, sweep_begin, key0, key1
+    ):
         indptr, rows, strides, cuts, entries, table, sum_rows, model_size = tables
         row_step, chain_step, unit_step = steps
-        chain = uint32(unit * uint32(width))
         base = uint32(uint32(model) * model_size)
         own_sum = uint64(unit) * unit_step
-        index, state = cuda.local.array(width, uint32), cuda.local.array(width, uint32)
+        index, state = cuda.local.array(4, uint32), cuda.local.array(4, uint32)
         u = cuda.local.array(4, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for color in range(first_color, last_color):
+            for color in range(starts.shape[0] - 1):
                 begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
                 site = uint32(begin + slot)
                 while site < end:
-                    for j in range(width):
+                    for j in range(4):
                         index[j] = uint32(0)
                         state[j] = uint32(0)
                     together = uint32(0)
                     k, stop = uint32(indptr[site]), uint32(indptr[uint64(site) + uint64(1)])
                     while k < stop:
                         weight = uint32(strides[k])
-                        if bytewise:
-                            four = x[uint32(rows[k] + unit)]
-                            if small:
-                                together = uint32(together + four * weight)
-                            else:
-                                for j in range(width):
-                                    near = uint32((four >> uint32(8 * j)) & uint32(255))
-                                    index[j] = uint32(index[j] + near * weight)
+                        four = x[uint32(rows[k] + unit)]
+                        if small:
+                            together = uint32(together + four * weight)
                         else:
-                            for j in range(width):
-                                near = uint32(x[uint32(rows[k] + chain + uint32(j))])
+                            for j in range(4):
+                                near = uint32((four >> uint32(8 * j)) & uint32(255))
                                 index[j] = uint32(index[j] + near * weight)
                         k = uint32(k + uint32(1))
-                    if bytewise and small:
-                        for j in range(width):
+                    if small:
+                        for j in range(4):
                             index[j] = uint32((together >> uint32(8 * j)) & uint32(255))
-                    u[0], u[1], u[2], u[3] = philox(
-                        uint32(chain >> uint32(2)), site, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1
-                    )
+                    tag = counter_top(sweep, uint32(0))
+                    u[0], u[1], u[2], u[3] = philox(unit, site, uint32(sweep), tag, key0, key1)
                     count, entry = uint32(cuts[site]), uint32(base + uint32(entries[site]))
-                    for j in range(width):
+                    for j in range(4):
                         index[j] = uint32(entry + index[j] * count)
                     k = uint32(0)
                     at = uint64(sum_rows[site]) * row_step + own_sum if mode != 0 else uint64(0)
                     while k < count:
                         total = uint32(0)
-                        for j in range(width):
+                        for j in range(4):
                             threshold = table[uint32(index[j] + k)]
                             below = is_below(u[j], threshold)
                             if not below:
@@ -102,14 +93,10 @@ def table_update(width: int, bytewise: bool, small: bool, mode: int, per_chain: 
                                 cuda.atomic.add(sums, at, uint64(total))
                             at += row_step
                         k = uint32(k + uint32(1))
-                    if bytewise:
-                        four = uint32(0)
-                        for j in range(width):
-                            four = uint32(four | uint32(state[j] << uint32(8 * j)))
-                        x[uint32(site * stride + unit)] = four
-                    else:
-                        for j in range(width):
-                            x[uint32(site * stride + chain + uint32(j))] = state[j]
+                    four = uint32(0)
+                    for j in range(4):
+                        four = uint32(four | uint32(state[j] << uint32(8 * j)))
+                    x[uint32(site * stride + unit)] = four
                     site = uint32(site + num_slots)
                 wait()
 
@@ -130,8 +117,8 @@ def _log_weight(x, tables, first, site, state, chain):
 
 
 @cache
-def logit_update(width: int, mode: int, grid: bool) -> Any:
-    """The update of any model in ``width`` chains: conditional distributions in double precision every time.
+def logit_update(mode: int, grid: bool) -> Any:
+    """The update of any model: conditional distributions in double precision every time, one chain after another.
 
     The tables are ``indptr``, ``rows``; by entry of these, ``table_starts``, ``own_steps``, ``other_steps``:
     the log-potential of own state s and neighbor's state t is ``values[table_starts[k] + s * own_steps[k] + t *
@@ -141,23 +128,21 @@ def logit_update(width: int, mode: int, grid: bool) -> Any:
 
     @update_jit()
     def update(
-        x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, first_color, last_color,
-        num_sweeps, sweep_begin, key0, key1,
-    ):  # fmt: skip
+        x, tables, starts, model, sums, steps, stride, unit, slot, num_slots, num_sweeps, sweep_begin, key0, key1
+    ):
         unary_starts, cuts, sum_rows = tables[6:]
         row_step, chain_step, unit_step = steps
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
-            for color in range(first_color, last_color):
+            for color in range(starts.shape[0] - 1):
                 begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
                 site = uint32(begin + slot)
                 while site < end:
                     first, count, row = uint64(unary_starts[site]), uint64(cuts[site]), uint64(sum_rows[site])
-                    chain = uint32(unit * uint32(width))
-                    a, b, c, d = philox(
-                        uint32(chain >> uint32(2)), site, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1
-                    )
-                    for j in range(width):
+                    chain = uint32(unit * uint32(4))
+                    tag = counter_top(sweep, uint32(0))
+                    a, b, c, d = philox(unit, site, uint32(sweep), tag, key0, key1)
+                    for j in range(4):
                         # The largest log-weight and the total in one pass: the total is rescaled as the largest grows.
                         top, total = float64(-math.inf), float64(0.0)
                         state = uint64(0)

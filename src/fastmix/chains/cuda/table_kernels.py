@@ -9,27 +9,12 @@ import math
 from numba import cuda, float32, int8, int64, uint32, uint64
 
 from fastmix._jit import cuda_jit
-from fastmix.chains.cuda.kernels import num_threads, share_of, thread_number, threshold_of
+from fastmix.chains.cuda.kernels import share_of, threshold_of
 
-__all__ = ["combine", "fill_fields", "fill_masks", "fill_thresholds"]
+__all__ = ["fill_fields", "fill_masks", "fill_thresholds"]
 
 _LANES = 16  # threads that share the patterns around a variable: all of those of four binary neighbors
 _FULL = 4294967296.0
-
-
-@cuda_jit(cache=True)
-def combine(thetas, coefficients, forbidden, num_thetas, size, out):
-    """``coefficients (sets, D) @ thetas (D, size)``, and -inf where ``forbidden`` uint8 (size,), if it is that long."""
-    place = thread_number()
-    while place < uint64(out.shape[0]):
-        row, column = place // size, place % size
-        total = 0.0
-        for d in range(num_thetas):
-            total += coefficients[row * num_thetas + uint64(d)] * thetas[uint64(d) * size + column]
-        if uint64(forbidden.shape[0]) == size and forbidden[column]:
-            total = -math.inf
-        out[place] = total
-        place += num_threads()
 
 
 @cuda.jit(device=True)
@@ -53,7 +38,7 @@ def fill_thresholds(values, size, links, strides, theirs, entries, model_size, t
     ``entries`` as for the pattern tables; all of a set are ``model_size`` numbers.
     """
     indptr, cuts = links[0], links[6]
-    place = int64(thread_number())
+    place = cuda.grid(1)
     num_sites = cuts.shape[0]
     while place < (values.shape[0] // size) * num_sites * _LANES:
         pattern, row = place % _LANES, place // _LANES
@@ -74,7 +59,7 @@ def fill_thresholds(values, size, links, strides, theirs, entries, model_size, t
                 below += math.exp(_pattern_weight(values, at, links, strides, theirs, site, pattern, s) - top)
                 table[base + pattern * cuts[site] + s] = threshold_of(below / total * _FULL)
             pattern += _LANES
-        place += int64(num_threads())
+        place += cuda.gridsize(1)
 
 
 @cuda_jit(cache=True)
@@ -86,7 +71,7 @@ def fill_fields(values, size, links, chunks, partial, margins, weights, offsets)
     """
     indptr, starts, own_steps, other_steps, unary_starts = links[0], links[2], links[3], links[4], links[5]
     num_sites = chunks.shape[0] - 1
-    place = int64(thread_number())
+    place = cuda.grid(1)
     while place < (values.shape[0] // size) * num_sites:
         model, site = place // num_sites, place % num_sites
         at, to = model * size, model * indptr[num_sites]
@@ -112,7 +97,7 @@ def fill_fields(values, size, links, chunks, partial, margins, weights, offsets)
                 largest = max(largest, abs(value))
             total += largest
         margins[place] = float32(2.0**-20 + (groups + 2) * total * 2.0**-25)
-        place += int64(num_threads())
+        place += cuda.gridsize(1)
 
 
 @cuda_jit(cache=True)
@@ -126,7 +111,7 @@ def fill_masks(table, num_rows, row_step, entry_step, masks, terms):
     bits, as a polynomial of the four states, modulo 2^32.
     """
     term = cuda.local.array(16, uint32)
-    row = thread_number()
+    row = uint64(cuda.grid(1))
     while row < num_rows:
         to = row * row_step
         for plane in range(8):
@@ -146,4 +131,4 @@ def fill_masks(table, num_rows, row_step, entry_step, masks, terms):
                     )
         for pattern in range(16):
             terms[row * uint64(16) + uint64(pattern)] = term[pattern]
-        row += num_threads()
+        row += uint64(cuda.gridsize(1))
