@@ -222,6 +222,6 @@ def _advice(matrix: Any, bounds: FloatArray, vacuous: BoolArray, dependency: str
         )
     what = "every variable" if vacuous.all() else f"{int(vacuous.sum())} of {len(vacuous)} variables"
     return (
-        f"Nothing is known about {what}: the conditionals of the two models differ too much for the dependencies of the "
-        f"projected one (bound {dependency!r}, inf norm {norms.matrix_norm(matrix, 'inf'):.4g}; below 1 is needed)."
+        f"Nothing is known about {what}: the conditionals of the two models differ too much for the dependencies of "
+        f"the projected one (bound {dependency!r}, inf norm {norms.matrix_norm(matrix, 'inf'):.4g}; 1 is too much)."
     )
