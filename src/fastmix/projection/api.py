@@ -253,7 +253,7 @@ def project(
         Of descents with random parts; drawn and returned when not given.
     time_limit : float, optional
         Seconds after which the model that was reached is returned with the status ``time_limit``: within the bound, if
-        not the closest. Tables that there was no time for are scaled.
+        not the closest. Where there was no time for tables of many states, everything is scaled.
     progress : "auto", None or callable
         See :func:`fastmix.infer`; told after every step of a descent, or block of iterations.
 

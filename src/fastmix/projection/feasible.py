@@ -32,7 +32,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._clock import NO_LIMIT, Clock
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import table_positions
 from fastmix.projection.edges import EdgeCosts, edge_costs, interactions
@@ -76,9 +76,7 @@ class FeasibleSet:
     clock: Clock = NO_LIMIT
     num_projections: int = field(default=0, init=False)
     num_inexact: int = field(default=0, init=False)
-    # Multipliers of the last projection that counted all tables alike; of the last in each coordinates.
-    _even: FloatArray | None = field(default=None, init=False)
-    _multipliers: dict[Coordinates, FloatArray | None] = field(default_factory=dict, init=False)
+    _multipliers: FloatArray | None = field(default=None, init=False)  # of the last projection
     _metrics: dict[Coordinates, Metric] = field(default_factory=dict, init=False)
 
     def measure(self, model: MarkovRandomField, clock: Clock | None = None) -> tuple[FloatArray, float]:
@@ -103,26 +101,26 @@ class FeasibleSet:
         target = Target(self.norm_bound, self.tol, self.max_iter, start, clock)
         if isinstance(self.solver, PaperDual):
             solution, tables = solve_paper(model, self.norm, self.dependency, self.solver, target)
-            factors = model.log_factors
-        else:
-            costs = edge_costs(model, self.dependency, clock)
-            weighted = costs
+            self._multipliers = solution.multipliers
+            return model.replace(log_pairwise=tables), solution
+        try:
+            costs = weighted = edge_costs(model, self.dependency, clock)
             if weights is not None:
                 of_knot = np.repeat(weights, np.diff(costs.start))
                 weighted = replace(costs, mu=costs.mu * of_knot, f=costs.f * of_knot, quadratic=False)
             solution = SOLVERS[self.norm](weighted, target)
-            tables, factors = costs.tables(solution.z), costs.factors(solution.z)
-            if costs.scaled is not None or (not costs.quadratic and clock.past()):
-                solution.late, solution.dual = True, -np.inf  # no bound for tables that are only scaled
-        if weights is None:
-            self._even = solution.multipliers
-        return model.replace(log_pairwise=tables, log_factors=factors), solution
+            theta = model.replace(log_pairwise=costs.tables(solution.z), log_factors=costs.factors(solution.z))
+        except OutOfTimeError:  # within the bound, if not the closest
+            size = self.measure(model, clock)[1]
+            theta = self.shrunk(model, min(1.0, self.norm_bound / max(size, 1e-300)))
+            solution = Solution(np.zeros(0), np.zeros(0), late=True)
+        self._multipliers = solution.multipliers
+        return theta, solution
 
     def metric(self, coordinates: Coordinates) -> Metric:
         """The metric of some coordinates, made once."""
         if coordinates not in self._metrics:
-            self._metrics[coordinates] = metric = Metric(self.model, coordinates)
-            self._multipliers[coordinates] = self._even if metric.edge_weights is None else None
+            self._metrics[coordinates] = Metric(self.model, coordinates)
         return self._metrics[coordinates]
 
     def step(
@@ -149,11 +147,10 @@ class FeasibleSet:
         # For the infinity norm the fast solver sees at once that there is nothing to do.
         if (self.norm != "inf" or self.solver != "fast") and self.measure(model)[1] <= self.norm_bound:
             return model
-        theta, solution = self.nearest(model, start=self._multipliers[coordinates], weights=weights)
+        theta, solution = self.nearest(model, start=self._multipliers, weights=weights)
         if solution.interrupted:
             raise KeyboardInterrupt
         self.num_inexact += solution.late or not solution.converged
-        self._multipliers[coordinates] = solution.multipliers
         return theta
 
     def settle(self, theta: MarkovRandomField) -> tuple[MarkovRandomField, FloatArray, float]:
