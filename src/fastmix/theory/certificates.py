@@ -400,11 +400,7 @@ def _by_criterion(
 ) -> Certificate:
     """The certificate of a criterion for random updates, of a model without forbidden states."""
     finding = criterion.find(model, clock=clock)
-
-    def updates(finding: Finding, factor: float = 1.0) -> float:
-        return num_random_updates(scale_couplings(model, factor) if factor != 1.0 else model, finding, accuracy)
-
-    number = updates(finding)
+    number = num_random_updates(model, finding, accuracy)
     certified = number <= budget and number < math.inf
     if certified:
         advice = (
@@ -419,9 +415,9 @@ def _by_criterion(
 
     def certifies(factor: float) -> bool:
         """Whether the model with all couplings multiplied by a factor has few enough updates."""
-        scaled = finding.scaled
-        new = criterion.find(scale_couplings(model, factor), clock=clock) if scaled is None else scaled(factor)
-        return updates(new, factor) <= min(budget, 1e300)
+        scaled = scale_couplings(model, factor)
+        found = criterion.find(scaled, clock=clock)
+        return num_random_updates(scaled, found, accuracy) <= min(budget, 1e300)
 
     bias = np.full(model.num_variables, accuracy if certified else 1.0)
     bias.setflags(write=False)
