@@ -337,7 +337,6 @@ def test_a_width_without_time_for_dense_matrices_is_a_bound_still(monkeypatch: p
     rough = matrix_width(matrix, clock=Clock(1e-4))
     assert (best.proof, rough.proof) == ("eigenvalues", "positive vector")
     assert rough.value >= best.value
-    assert rough.least <= best.value
     with pytest.raises(TypeError):
         matrix_width(matrix, clock=Clock(60.0))
 

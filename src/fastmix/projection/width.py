@@ -80,7 +80,7 @@ class WidthSet(FeasibleSet):
         estimate = norm_estimate(matrix, self._diagonal)
         half, proof = norm_from_above(matrix, self._diagonal, estimate, clock=clock) if estimate else (0.0, "none")
         value = float(np.nextafter(2.0 * half * (1.0 + 1e-15), np.inf)) + 2.0 * error
-        self._known = Width(value, self._diagonal, 0.0, proof)
+        self._known = Width(value, self._diagonal, proof)
         return z, value
 
     def nearest(

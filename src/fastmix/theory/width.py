@@ -51,7 +51,6 @@ class Width:
 
     value: float
     diagonal: FloatArray  # (N,) the e with ``norm(B + diag(e)) <= value / 2``
-    least: float  # a lower bound by duality, accurate to rounding: what another diagonal could reach at best
     proof: str  # "eigenvalues", "positive vector", "random vectors" (but for 1e-20 of draws) or "none" (no couplings)
 
 
@@ -65,9 +64,9 @@ def model_width(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Width:
         return _KNOWN[model]
     matrix, error = coupling_matrix(model)
     if not np.isfinite(matrix.data).all():
-        return Width(math.inf, np.zeros(matrix.shape[0]), math.inf, "none")
+        return Width(math.inf, np.zeros(matrix.shape[0]), "none")
     width = matrix_width(matrix, clock=clock)
-    result = Width(width.value + 2.0 * error, width.diagonal, width.least, width.proof)
+    result = Width(width.value + 2.0 * error, width.diagonal, width.proof)
     if not clock.past(0.5):
         _KNOWN[model] = result
     return result
@@ -166,24 +165,23 @@ def matrix_width(matrix: Any, *, clock: Clock = NO_LIMIT) -> Width:
     """The width of a symmetric matrix with a free diagonal, from above.
 
     Two candidates: no diagonal, proved by a positive vector for the absolute values (the best one when signs can be
-    removed: trees, attractive models on bipartite graphs), and the diagonal of an ascent on the dual problem.
+    removed: trees, attractive models on bipartite graphs), and the diagonal of an ascent on the dual problem, whose
+    value bounds the width from below.
     """
     n = matrix.shape[0]
     size = abs(matrix)
     # Twice what the absolute values prove, without a diagonal.
-    best = Width(2.0 * norms.matrix_norm(size, "spectral", clock=clock), np.zeros(n), 0.0, "positive vector")
+    best = Width(2.0 * norms.matrix_norm(size, "spectral", clock=clock), np.zeros(n), "positive vector")
     if best.value == 0.0:
-        return Width(0.0, np.zeros(n), 0.0, "none")
+        return Width(0.0, np.zeros(n), "none")
     scale = best.value / 2.0
     scaled = matrix / scale
-    balanced = n <= _MAX_ASCENT and _balanced(matrix)
-    if n > _MAX_ASCENT or balanced or (n <= _DENSE and _SECONDS_PER_CUBE * n**3 > clock.left()):
-        return Width(best.value, best.diagonal, best.value if balanced else 0.0, best.proof)
+    if n > _MAX_ASCENT or _balanced(matrix) or (n <= _DENSE and _SECONDS_PER_CUBE * n**3 > clock.left()):
+        return best
     ascent = Ascent(scaled)
     ascent.run(clock=clock)
     diagonal, least = ascent.diagonal, ascent.value
-    best = Width(best.value, best.diagonal, min(least * scale, best.value), best.proof)
-    if best.least >= 0.9995 * best.value or clock.past():
+    if least * scale >= 0.9995 * best.value or clock.past():
         return best
     t, estimate = 1.0, norm_estimate(scaled, diagonal)
     if n <= _DENSE and estimate > 0.51 * least:
@@ -193,7 +191,7 @@ def matrix_width(matrix: Any, *, clock: Clock = NO_LIMIT) -> Width:
     value, proof = norm_from_above(scaled, t * diagonal, estimate, clock=clock)
     if 2.0 * scale * value < best.value:
         value = math.nextafter(2.0 * scale * value * (1.0 + 4.0 * _EPS), math.inf)
-        best = Width(value, scale * t * diagonal, min(best.least, value), proof)
+        best = Width(value, scale * t * diagonal, proof)
     return best
 
 
