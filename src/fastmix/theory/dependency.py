@@ -299,14 +299,8 @@ def _over_columns(tables: FloatArray, kind: str, allowed: BoolArray | None = Non
     For tables with -inf ``allowed`` says where they are not: rows forbidden in both columns do not count, in one of
     them they give inf.
     """
-    rows, cols, k = tables.shape
-    best = np.zeros(k)
-    if rows == 2 and cols == 2 and allowed is None:
-        top, bottom = tables[0, 0] - tables[0, 1], tables[1, 0] - tables[1, 1]
-        if kind in ("range", "sigmoid"):
-            return np.abs(top - bottom)
-        top, bottom = np.abs(top), np.abs(bottom)
-        return top + bottom if kind == "l1" else np.maximum(top, bottom)
+    cols = tables.shape[1]
+    best = np.zeros(tables.shape[2])
     for a in range(cols - 1):
         difference = tables[:, a : a + 1] - tables[:, a + 1 :]
         both: Any = True if allowed is None else allowed[:, a : a + 1] & allowed[:, a + 1 :]
