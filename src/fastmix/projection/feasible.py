@@ -4,18 +4,16 @@ The set is that of Eq. 7 of Liu and Domke (2014).
 
 A step of steepest descent depends on the coordinates. Three are offered:
 
-- ``indicator``: every entry of every unary and table is a coordinate, as in the paper. The same distribution has many
-  such parameters, and a step in the tables also moves the fields: for an Ising model a field moves (1/2 + degree/4)
-  times and a coupling 1/4 times as far as with the next.
+- ``indicator``: every entry of every unary and table is a coordinate, as in the paper.
 - ``centred``: the log-weight ``sum_i u_i(x_i) + sum_ij T_ij(x_i, x_j)`` is written with unaries that have mean zero and
   tables whose rows and columns have mean zero, which is unique (the ANOVA decomposition), and the length of a change is
   its standard deviation over all configurations, ``sum_i mean(u_i^2) + sum_ij mean(T_ij^2)``. This is the Fisher metric
   of the uniform distribution. For Ising models it is the step in field and coupling (h, J).
 - ``fisher``: the centred coordinates, each unary and each table scaled by the mean variance that it has under the model
   at hand instead of the uniform distribution: by ``1 - L_i ||P p_i||^2 / (L_i - 1)`` with the marginal p_i, and by
-  ``1 - L_i L_j ||P p_ij P||^2 / ((L_i - 1)(L_j - 1))`` with the joint marginal p_ij. Both are 1 where all states are
-  alike, and small where the model is nearly certain, so that steps grow as gradients vanish. For Ising models the
-  variances of spins, ``1 - m_i^2``, and of their products. Needs a divergence that knows the marginals of theta.
+  ``1 - L_i L_j ||P p_ij P||^2 / ((L_i - 1)(L_j - 1))`` with the joint marginal p_ij: for Ising models the variances of
+  spins, ``1 - m_i^2``, and of their products. Steps grow as gradients vanish. Needs a divergence that knows the
+  marginals of theta.
 
 With the gradient g by indicator entries, L states a variable and P the projection that takes the mean away, the
 steepest directions are g itself, or ``L_i P g_i`` for unaries and ``L_i L_j P g_ij P`` for tables. A step and the
