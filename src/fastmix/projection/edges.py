@@ -189,22 +189,19 @@ def interactions(model: MarkovRandomField, tables: FloatArray, dependency: Depen
 
 def check_finite(model: MarkovRandomField) -> None:
     """Refuse tables that forbid states together, by name of the first edge or factor."""
-    if model.log_factors.size and model.log_factors.min() == -np.inf:
-        entry = int(np.flatnonzero(model.log_factors == -np.inf)[0])
-        scope = model.factor(int(np.searchsorted(model.factor_offsets, entry, side="right")) - 1)[0].tolist()
+    if (hard := np.flatnonzero(model.log_factors == -np.inf)).size:
+        scope = model.factor(int(np.searchsorted(model.factor_offsets, hard[0], side="right")) - 1)[0].tolist()
         names = tuple(scope) if model.variable_names is None else tuple(model.variable_names[v] for v in scope)
-        raise UnfitMethodError(
-            f"projection needs finite factors, but that of variables {names} forbids some of their states (-inf): no "
-            "finite change bounds its dependencies; soften it, or use exact inference or loopy belief propagation"
-        )
-    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
-        entry = int(np.flatnonzero(model.log_pairwise == -np.inf)[0])
-        e = int(np.searchsorted(model.pairwise_offsets, entry, side="right")) - 1
-        i, j = model.edges[e].tolist()
-        raise UnfitMethodError(
-            f"projection needs finite tables, but edge ({i}, {j}) forbids a pair of states (-inf): no finite change "
-            "bounds its dependency; soften the table, or certify the model with dependency='sigmoid'"
-        )
+        what = f"factors, but that of variables {names} forbids some of their states"
+    elif (hard := np.flatnonzero(model.log_pairwise == -np.inf)).size:
+        i, j = model.edges[int(np.searchsorted(model.pairwise_offsets, hard[0], side="right")) - 1].tolist()
+        what = f"tables, but edge ({i}, {j}) forbids a pair of states"
+    else:
+        return
+    raise UnfitMethodError(
+        f"projection needs finite {what} (-inf): no finite change bounds its dependencies; soften it, or use exact "
+        "inference or loopy belief propagation"
+    )
 
 
 @lru_cache(maxsize=64)

@@ -161,7 +161,8 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain Python data, the shape of the command line's JSON."""
         names = [
-            "accuracy", "per_variable", "schedule", "num_sweeps", "num_updates", "dependency", "norm", "norm_value"
+            "accuracy", "per_variable", "schedule", "num_sweeps", "num_updates", "dependency", "norm", "norm_value",
+            "advice", "criterion", "constant", "form", "width", "margin", "valid_for",
         ]  # fmt: skip
         biases = ("max_bias", "total_bias", "bias")
         return {
@@ -170,16 +171,9 @@ class Certificate:
             **{name: jsonable(getattr(self, name)) for name in names},
             **{name: jsonable(getattr(self, name)) if self.certified else None for name in biases},
             "offending": [{"variable": i, "row_sum": jsonable(value)} for i, value in self.offending],
-            "advice": self.advice,
             "seconds": self.stats.get("seconds"),
             "stats": jsonable(dict(self.stats)),
             "provenance": jsonable(dict(self.provenance)),
-            "criterion": self.criterion,
-            "constant": jsonable(self.constant),
-            "form": self.form,
-            "width": jsonable(self.width),
-            "margin": jsonable(self.margin),
-            "valid_for": self.valid_for,
             "others": [jsonable(dict(other)) for other in self.others],
         }
 
