@@ -122,17 +122,12 @@ def _spectral(matrix: Any, largest: float, clock: Clock = NO_LIMIT) -> tuple[flo
     symmetric = np.array_equal(scaled.indices, other.indices) and np.array_equal(scaled.data, other.data)
     terms = int(np.diff(scaled.indptr).max())
     visits = scaled.nnz + 4 * scaled.shape[0]
-    if symmetric:
-
-        def apply(v: FloatArray) -> FloatArray:
-            return scaled @ v
-
-    else:
+    if not symmetric:
         terms += int(np.diff(other.indptr).max())
         visits += scaled.nnz
 
-        def apply(v: FloatArray) -> FloatArray:
-            return other @ (scaled @ v)
+    def apply(v: FloatArray) -> FloatArray:
+        return scaled @ v if symmetric else other @ (scaled @ v)
 
     value, vector = _perron_bound(apply, scaled.shape[0], visits, clock)
     # Scaling, root, product: another rounding each, within the 4 of _up twice.
