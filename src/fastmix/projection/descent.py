@@ -156,9 +156,8 @@ class LineSearch(StepRule):
 
     Parameters
     ----------
-    num_steps : int
-        The most steps.
-    coordinates : {"indicator", "centred"}
+    num_steps, coordinates
+        The most steps; as for :class:`FixedStep`.
     tol : float
         Stop when a step promises less than this, relative to one plus the value.
     first_size : float
