@@ -156,8 +156,9 @@ class LineSearch(StepRule):
 
     Parameters
     ----------
-    num_steps, coordinates
-        The most steps; as for :class:`FixedStep`.
+    num_steps : int
+        The most steps.
+    coordinates : {"indicator", "centred"}
     tol : float
         Stop when a step promises less than this, relative to one plus the value.
     first_size : float
