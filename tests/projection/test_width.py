@@ -34,8 +34,11 @@ def dense_model(n: int = 30, scale: float = 0.5, seed: int = 0) -> MarkovRandomF
     return MarkovRandomField.ising(edges, scale * rng.normal(size=len(edges)) / math.sqrt(n), rng.normal(size=n))
 
 
+@pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("seed", strategies.seeds(60, quick=4))
-def test_agrees_with_a_general_convex_solver(seed: int) -> None:
+def test_agrees_with_a_general_convex_solver(seed: int, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solvers, "_LEAST_DENSITY", 0.0 if dense else 2.0)
+    monkeypatch.setattr(solvers, "_SPARSE_TOL", 0.0)
     model, bound = random_model(seed), (0.95, 0.3, 2.0)[seed % 3]
     result = project(model, norm="width", norm_bound=bound, tol=1e-5, progress=None)
     distance, tables = convex.solve_width(model, bound)
@@ -58,6 +61,16 @@ def test_couplings_are_added_where_they_are_read() -> None:
         np.testing.assert_allclose(difference[rows, cols], change, atol=1e-12)
         moved = changed.log_pairwise - model.log_pairwise
         assert float(moved @ moved) == pytest.approx(4.0 * float(change @ change), abs=1e-12)
+
+
+def test_the_gradient_of_the_low_rank_dual() -> None:
+    rng = np.random.default_rng(0)
+    rows, cols, b = np.array([0, 0, 1]), np.array([1, 2, 2]), rng.normal(size=3)
+    x, gradient = rng.normal(size=(3, 16)), np.empty((3, 16))
+    solvers.dual_value(rows, cols, b, x, 0.4, gradient)
+    direction, step = rng.normal(size=x.shape), 1e-6
+    ends = [solvers.dual_value(rows, cols, b, x + s * direction, 0.4, np.empty_like(x)) for s in (step, -step)]
+    assert float((gradient * direction).sum()) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6)
 
 
 @pytest.mark.parametrize("bound", [0.95, 0.5])
@@ -114,6 +127,15 @@ def test_warm_starts_evidence_and_forbidden_states() -> None:
     assert forbidden.dependency is None
 
 
+def test_large_sparse_models_have_a_gap_of_a_hundredth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solvers, "_MOST_DENSE", 100)
+    model = instances.ising_grid(12, 12, coupling_max=1.0, seed=0)
+    result = project(model, norm="width", norm_bound=0.95)
+    assert result.norm_after <= 0.95
+    assert 0.0 <= result.relative_gap <= 0.01
+    assert certify(result.model, accuracy=0.01, criterion="width").certified
+
+
 def test_out_of_time_or_iterations_the_model_is_within_the_bound() -> None:
     for model in (dense_model(), instances.ising_grid(8, 8, coupling_max=2.0, seed=0)):
         late = project(model, norm="width", norm_bound=0.5, time_limit=1e-9)
@@ -124,11 +146,8 @@ def test_out_of_time_or_iterations_the_model_is_within_the_bound() -> None:
         assert error.value.result.norm_after <= 0.5
 
 
-def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused() -> None:
     model = dense_model(5)
-    monkeypatch.setattr(solvers, "_MOST", 4)
-    with pytest.raises(UnfitMethodError, match="at most 4 coordinates"):
-        project(model, norm="width", norm_bound=0.1)
     with pytest.raises(UnfitMethodError, match="Euclidean divergence only"):
         project(model, norm="width", norm_bound=0.9, divergence="kl")
     with pytest.raises(ValueError, match="dependency must be left out"):
