@@ -29,7 +29,7 @@ from fastmix._jit import njit
 from fastmix.projection.edge_kernels import bound_at, bounds_at, cost_at
 from fastmix.projection.edges import EdgeCosts
 
-__all__ = ["MARGIN", "Solution", "Target", "repeat", "solve_frobenius", "solve_inf"]
+__all__ = ["MARGIN", "Solution", "Target", "descend_dual", "repeat", "solve_frobenius", "solve_inf"]
 
 # Room for rounding between what a solver aims at and what is promised; the objective moves by as little.
 MARGIN = 1e-12
@@ -95,6 +95,25 @@ def repeat(step: Callable[[], bool], solution: Solution, target: Target) -> None
         solution.interrupted = True
 
 
+def descend_dual(
+    value: Callable[[FloatArray], tuple[float, FloatArray]],
+    solution: Solution,
+    after: Callable[[FloatArray], None],
+    max_steps: int,
+    least: float = -np.inf,
+) -> None:
+    """L-BFGS-B from the multipliers of a solution, each at least ``least``, until ``after`` a step stops it."""
+    from scipy.optimize import Bounds, minimize
+
+    start = solution.multipliers.ravel()
+    options = {"maxiter": max_steps, "maxfun": 40 * max_steps, "ftol": 0.0, "gtol": 0.0, "maxcor": 20}
+    bounds = None if least == -np.inf else Bounds(np.full(len(start), least), np.full(len(start), np.inf))
+    try:
+        minimize(value, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
+    except KeyboardInterrupt:
+        solution.interrupted = True
+
+
 def solve_inf(costs: EdgeCosts, target: Target) -> Solution:
     """Projection onto ``max_i sum of R at i <= limit``; multipliers are one per variable."""
     n, adjacency, limit = costs.model.num_variables, costs.model.adjacency, target.limit
@@ -129,8 +148,6 @@ def solve_inf(costs: EdgeCosts, target: Target) -> Solution:
 
 def solve_frobenius(costs: EdgeCosts, target: Target) -> Solution:
     """Projection onto ``2 sum R^2 <= limit^2``: ascent on the dual of R in the ball; multipliers are one per edge."""
-    from scipy.optimize import Bounds, minimize
-
     m, radius = costs.model.num_edges, target.limit / np.sqrt(2.0)
     first = costs.dependencies(bounds_at(costs.start, costs.mu, costs.z, np.zeros(len(costs.start) - 1)))
     if costs.quadratic:  # of f = 4 (rho - z)^2 the closest point is a multiple of rho
@@ -158,13 +175,7 @@ def solve_frobenius(costs: EdgeCosts, target: Target) -> Solution:
 
     value(solution.multipliers)
     if not solution.converged:
-        options = {"maxiter": target.max_iter, "maxfun": 40 * target.max_iter, "ftol": 0.0, "gtol": 0.0, "maxcor": 20}
-        bounds = Bounds(np.zeros(m), np.full(m, np.inf))
-        try:
-            start = solution.multipliers
-            minimize(value, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
-        except KeyboardInterrupt:
-            solution.interrupted = True
+        descend_dual(value, solution, after, target.max_iter, least=0.0)
     solution.late = target.clock.past() and not solution.converged
     return solution
 
