@@ -58,7 +58,7 @@ def reach(model: MarkovRandomField, criterion: str, max_updates: float) -> tuple
     if criterion == "dobrushin" or (criterion == "width" and max_updates == math.inf):
         factor = certify(model, margin=True, **options).margin
     else:
-        factor = largest_factor(certified, steps=7)
+        factor = largest_factor(certified)
     inside = certify(scale_couplings(model, 0.999 * factor), **options)
     return factor, inside.num_updates
 

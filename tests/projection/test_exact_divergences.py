@@ -85,9 +85,11 @@ def test_smoothing_lies_between_mean_and_maximum_and_has_the_gradient(smoothing)
     np.testing.assert_allclose(gradient, numeric, atol=1e-6)
 
 
-def test_own_pieces_with_and_without_cycles():
+def test_own_pieces():
     psi, theta = pair(5, [tuple(e) for e in complete_edges(4).tolist()], 4)
-    pieces = [[0, 1, 3], [2, 5], [4]]  # edges of K4: 0-1, 0-2, 0-3, 1-2, 1-3, 2-3; the first piece is a triangle
+    pieces = [[0, 1], [3], [2, 5], [4]]  # edges of K4: 0-1, 0-2, 0-3, 1-2, 1-3, 2-3
+    with pytest.raises(UnfitMethodError, match="piece 1 has a cycle"):
+        PiecewiseKL([[2, 5], [0, 1, 3]]).start(psi, seed=0).evaluate(theta)
     objective: Any = PiecewiseKL(pieces, smoothing=0.0).start(psi, seed=0)
     value, gradient = objective.evaluate(theta)
     values = [naive.kl(naive.piece(psi, p), naive.piece(theta, p)) for p in pieces]

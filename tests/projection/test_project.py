@@ -21,7 +21,6 @@ from fastmix import (
     UnfitMethodError,
     project,
 )
-from fastmix._clock import Clock
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection.edges import contrasts, edge_costs
@@ -106,28 +105,6 @@ def test_paths_of_ordinary_and_degenerate_tables(seed, dependency):
         h = 1e-4 * (costs.z[k] - costs.z[k + 1])
         slope = (costs.cost(middle - h) - costs.cost(middle + h)) / (2 * h)
         assert slope == pytest.approx(0.5 * (costs.mu[k] + costs.mu[k + 1]), rel=1e-5, abs=1e-8)
-
-
-@pytest.mark.parametrize("dependency", ["range", "linf"])
-def test_tables_that_there_is_no_time_for_are_scaled(dependency):
-    rng = np.random.default_rng(0)
-    states, pairs = [3, 4, 2, 1], [(0, 1), (0, 2), (1, 2), (0, 3)]
-    tables = [rng.normal(size=(states[i], states[j])) for i, j in pairs]
-    tables[1][:] = 0.7  # nothing to scale
-    model = MarkovRandomField.from_tables([np.zeros(k) for k in states], pairs, tables)
-    costs, exact = edge_costs(model, dependency, Clock(1e-9)), edge_costs(model, dependency)
-    assert costs.scaled is not None
-    assert costs.scaled.all()
-    np.testing.assert_allclose(costs.rho, exact.rho, rtol=1e-12)
-    for fraction in (1.0, 0.6, 0.0):
-        z = fraction * costs.rho
-        flat = costs.tables(z)
-        after = edge_dependencies(model.replace(log_pairwise=flat), dependency=dependency).max(axis=1)
-        np.testing.assert_allclose(after, z, rtol=1e-12, atol=1e-15)
-        assert costs.cost(z) == pytest.approx(np.sum((flat - model.log_pairwise) ** 2), rel=1e-12, abs=1e-15)
-        assert exact.cost(z) <= costs.cost(z) + 1e-12
-        if dependency == "range":  # terms of one variable stay
-            np.testing.assert_allclose(flat[:12].reshape(3, 4).sum(axis=0), tables[0].sum(axis=0), atol=1e-12)
 
 
 @pytest.mark.parametrize("norm", ["inf", "spectral", "frobenius"])

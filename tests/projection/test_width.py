@@ -169,8 +169,8 @@ def test_no_edges_and_extreme_couplings(scale: float) -> None:
     assert result.norm_after <= 0.9
 
 
-def test_combinations_that_lead_nowhere_are_given_up() -> None:
-    # Combined steps wandered off for good here: 10,000 of them left a gap of 0.012, plain steps take 30.
+def test_steps_do_not_wander_off() -> None:
+    # Combinations of earlier steps (Anderson) did so here: 10,000 of them left a gap of 0.012, plain steps take 30.
     edges = [(0, 2), (0, 3), (1, 2), (2, 5), (3, 5), (4, 5)]
     model = MarkovRandomField.ising(edges, [0.76157374, 1.16504196, 1.52121196, 2.999565, 0.28645253, 1.47463054])
     assert project(model, norm="width", norm_bound=0.3, tol=1e-4).stats["iterations"] < 1000

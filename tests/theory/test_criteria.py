@@ -335,9 +335,8 @@ def test_a_width_without_time_for_dense_matrices_is_a_bound_still(monkeypatch: p
     best = matrix_width(matrix)
     monkeypatch.setattr("fastmix.theory.width.norm_estimate", None)
     rough = matrix_width(matrix, clock=Clock(1e-4))
-    assert (best.proof, rough.proof) == ("cholesky", "positive vector")
+    assert (best.proof, rough.proof) == ("eigenvalues", "positive vector")
     assert rough.value >= best.value
-    assert rough.least <= best.value
     with pytest.raises(TypeError):
         matrix_width(matrix, clock=Clock(60.0))
 

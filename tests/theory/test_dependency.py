@@ -54,15 +54,6 @@ def test_exact_matches_the_definition(model: MarkovRandomField) -> None:
     assert_dependencies_close(model, edge_dependencies(model, dependency="exact"), expected, "exact")
 
 
-@given(model=strategies.models(max_variables=4, max_states=3))
-def test_merging_sums_does_not_change_exact(model: MarkovRandomField) -> None:
-    side_by_side = edge_dependencies(model, dependency="exact")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BATCHED_EVALUATIONS", 0)
-        merged = edge_dependencies(model, dependency="exact")
-    assert_dependencies_close(model, merged, side_by_side, "exact")
-
-
 @given(model=strategies.models(max_variables=5, max_states=3))
 def test_bounds_are_ordered(model: MarkovRandomField) -> None:
     value = {dependency: edge_dependencies(model, dependency=dependency) for dependency in DEPENDENCIES}
@@ -204,8 +195,7 @@ def test_without_edges_there_is_nothing() -> None:
             assert dependency_matrix(model, dependency=dependency).shape == (n, n)
 
 
-def test_large_tables_in_pieces_match_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHUNK_ENTRIES", 1000)
+def test_large_tables_match_loops() -> None:
     model = instances.random_tables([(0, 1), (0, 2), (1, 2), (1, 3)], [9, 12, 9, 12], scale=1.0, seed=0)
     for dependency in ("sigmoid", "range", "l1", "linf"):
         expected = theory.edge_dependencies(model, dependency)
@@ -224,8 +214,8 @@ def test_the_matrix_is_the_values_of_the_edges() -> None:
 # -- the enumeration ------------------------------------------------------------------------------------------------
 
 
-def test_equal_couplings_of_a_large_star_merge() -> None:
-    leaves, coupling, field = 40, 0.3, 0.2
+def test_equal_couplings_of_a_star() -> None:
+    leaves, coupling, field = 14, 0.3, 0.2
     model = MarkovRandomField.ising([(0, k) for k in range(1, leaves + 1)], coupling, [field] + [0.0] * leaves)
 
     def up(total: float) -> float:
@@ -240,7 +230,7 @@ def test_equal_couplings_of_a_large_star_merge() -> None:
 def test_a_large_degree_is_refused_with_the_estimate_and_the_alternative() -> None:
     rng = np.random.default_rng(0)
     model = MarkovRandomField.ising([(0, k) for k in range(1, 41)], rng.normal(size=40))
-    with pytest.raises(ResourceError, match=r"4\.\d+e\+13 conditional .*degree is 40.*dependency='sigmoid'"):
+    with pytest.raises(ResourceError, match=r"1\.1e\+12 conditional .*degree is 40.*dependency='sigmoid'"):
         edge_dependencies(model, dependency="exact")
 
 

@@ -17,7 +17,6 @@ import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, ResourceError, UnfitMethodError, certify
 from fastmix.model.centre import centre_factors
-from fastmix.theory import enumeration
 from fastmix.theory.comparison import comparison_bounds
 from fastmix.theory.criteria import CRITERIA
 from fastmix.theory.dependency import (
@@ -131,11 +130,7 @@ def test_factors_that_share_neighbors_forbid_together() -> None:
     assert found[0] == 0
 
 
-def test_enumeration_in_pieces_and_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ring(6, 0.7)
-    whole = edge_dependencies(model, dependency="exact")
-    monkeypatch.setattr(enumeration, "_CHUNK_ENTRIES", 7)
-    np.testing.assert_array_equal(edge_dependencies(model, dependency="exact"), whole)
+def test_the_limit_of_an_enumeration() -> None:
     scopes = list(itertools.combinations(range(40), 3))[:780]
     large = MarkovRandomField.from_factors([2] * 40, [(scope, np.zeros((2, 2, 2))) for scope in scopes])
     with pytest.raises(ResourceError, match="dependency='sigmoid' enumerates nothing"):

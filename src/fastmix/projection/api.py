@@ -54,27 +54,21 @@ class ProjectionResult:
         width, and what was asked for.
     squared_distance : float
         Sum over edges of the squared Frobenius distance between the tables, and the same for factors, counted with what
-        can be moved from factors into tables moved there. Unaries change in other divergences than the Euclidean one,
-        and are not counted.
+        can be moved from factors into tables moved there; unaries are not counted.
     duality_gap : float
-        ``squared_distance`` minus a proven lower bound on it: how far from the closest model this one can be. For
-        other divergences nothing is proven, and it is infinite, unless the model met the bound already.
-    divergence : Divergence
-        What was minimised.
-    divergence_value : float
-        Its value at the model returned, estimated where the divergence is sampled.
+        ``squared_distance`` minus a proven lower bound on it; infinite for other divergences, unless the model met the
+        bound already.
+    divergence, divergence_value : Divergence, float
+        What was minimised, and its value at the model returned, estimated where the divergence is sampled.
     seed : int or None
         Of the descent; None for the Euclidean projection, which draws nothing.
     multipliers : float array
-        For a warm start of a later call on the same graph: one per variable (inf, 1), the factor (n, rank) of the
-        matrix multiplier (spectral), one per edge (frobenius), those of the paper's dual, and
-        then its Z, or where the solver of the width ended (see :mod:`fastmix.projection.width`).
+        Where the solver ended, for a warm start of a later call on the same graph.
     dependencies : float array (m,)
         The bound z of every edge.
     factor_scales : float array (f,)
         What every factor over three or more variables was multiplied by, from 0 to 1, after its parts that depend on
-        one or two variables had been moved into the unaries and tables (where they are projected as tables); all 1
-        where the model met the bound and was left as it is. Empty for models of pairs.
+        one or two variables had been moved into the unaries and tables. Empty for models of pairs.
     history : list of (int, float, float)
         Iteration of the solver or step of the descent, value of the divergence there, and the proven lower bound on the
         least value that there is by then; -inf where nothing is proven, as in all descents.
@@ -206,10 +200,9 @@ def project(
 
     Minimises a divergence subject to ``||R(T)|| <= norm_bound``, where R is the bound on the dependency in both
     directions of every edge. With the Euclidean divergence, ``sum over edges ||T_e - psi_e||_F^2``, that is a convex
-    problem with a proven gap (Liu and Domke, 2014, Eq. 3; the corrections are in docs/theory.md). Other divergences
-    (Eq. 7) are minimised by gradient steps, each followed by the Euclidean projection (Algorithm 1 there); the unaries
-    are free then. Below 1 the projected model provably mixes fast, see :func:`fastmix.certify`; the paper's practical
-    choice is 2.5, which keeps more of the model and proves nothing.
+    problem with a proven gap (Liu and Domke, 2014, Eq. 3). Other divergences (Eq. 7) are minimised by gradient steps,
+    each followed by the Euclidean projection (Algorithm 1 there); the unaries are free then. Below 1 the projected
+    model provably mixes fast; the paper's practical choice is 2.5, which proves nothing (see docs/theory.md).
 
     Parameters
     ----------
@@ -231,12 +224,10 @@ def project(
         :class:`~fastmix.projection.PiecewiseKL`, :class:`~fastmix.projection.ReversedKL`, or one of your own; or its
         name (``euclidean``, ``kl``, ``piecewise-kl``, ``reversed-kl``) for the default settings.
     dependency : {"range", "linf"}
-        Bound on R, see :func:`fastmix.theory.dependency.edge_dependencies`. ``range`` is the tighter one and ignores
-        terms of one variable; ``linf`` is the paper's. The still tighter default of :func:`fastmix.certify`,
-        ``sigmoid``, is no convex function of the tables and cannot be projected onto.
+        Bound on R, see :func:`fastmix.theory.dependency.edge_dependencies`: ``range`` is the tighter one and ignores
+        terms of one variable; ``linf`` is the paper's.
     solver : "fast" or PaperDual
-        The exact route that eliminates the tables, or the paper's dual with L-BFGS-B (docs/theory.md). In a descent
-        ``PaperDual(exact=False)`` is the smoothed operator with Z carried along, as the paper prints it.
+        The exact route that eliminates the tables, or the paper's dual (docs/theory.md).
     step : StepRule, optional
         How the descent steps; what the divergence finds best by default. Not for the Euclidean divergence.
     tol : float
@@ -253,7 +244,7 @@ def project(
         Of descents with random parts; drawn and returned when not given.
     time_limit : float, optional
         Seconds after which the model that was reached is returned with the status ``time_limit``: within the bound, if
-        not the closest. Tables that there was no time for are scaled.
+        not the closest. Where there was no time for tables of many states, everything is scaled.
     progress : "auto", None or callable
         See :func:`fastmix.infer`; told after every step of a descent, or block of iterations.
 

@@ -46,18 +46,6 @@ class Trace:
         self.reason = "time_limit"
         return True
 
-    def stalled(self, window: int) -> bool:
-        """Whether the mean of the last ``window`` values is not below that of as many before, beyond their noise."""
-        if window == 0 or len(self.values) < 2 * window:
-            return False
-        earlier, later = np.array(self.values[-2 * window : -window]), np.array(self.values[-window:])
-        # Twice the standard error of the difference, from changes between neighbors: a trend must not count as noise.
-        noise = sum(float(np.mean(np.diff(part) ** 2)) / 2.0 for part in (earlier, later) if len(part) > 1)
-        if float(earlier.mean() - later.mean()) > 2.0 * math.sqrt(noise / window):
-            return False
-        self.reason = "stationary"
-        return True
-
 
 class StepRule(ABC):
     """A way down: from a feasible model to one with a smaller divergence, feasible all along."""
@@ -82,32 +70,28 @@ class FixedStep(StepRule):
         In which the gradient is taken, see :mod:`fastmix.projection.feasible`.
     tol : float
         Stop when no parameter changes by more than this in a step. With 0, all steps are taken.
-    window : int
-        Stop when the mean value of this many steps is not below that of as many before, beyond its noise; 0 for never.
 
     Examples
     --------
     >>> PAPER_STEP
-    FixedStep(size=0.1, num_steps=60, coordinates='indicator', tol=0.0, window=0)
+    FixedStep(size=0.1, num_steps=60, coordinates='indicator', tol=0.0)
     """
 
     size: float = 0.1
     num_steps: int = 60
     coordinates: Coordinates = "centred"
     tol: float = 0.0
-    window: int = 0
 
     def __post_init__(self) -> None:
         _check_common(self.size, self.num_steps, self.coordinates, self.tol)
-        check_count("window", self.window, least=0)
 
     def descend(
         self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
     ) -> MarkovRandomField:
-        """Steps until the number, the tolerance, the window or the clock ends them."""
+        """Steps until the number, the tolerance or the clock ends them."""
         for _ in range(self.num_steps):
             value, gradient = objective.evaluate(theta)
-            if not trace.record(value, theta) or trace.stalled(self.window):
+            if not trace.record(value, theta):
                 return theta
             new = feasible.step(theta, gradient, self.size, self.coordinates, objective.moments)
             change = float(np.abs(new.parameters - theta.parameters).max(initial=0.0))

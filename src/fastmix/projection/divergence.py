@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from fastmix._arrays import FloatArray
 from fastmix.model import MarkovRandomField
 
@@ -143,18 +141,9 @@ class Euclidean(Divergence, name="euclidean"):
     :func:`fastmix.project` solves it directly, without a descent.
     """
 
-    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:  # noqa: ARG002
-        """The squared distance to one model."""
-        return _SquaredDistance(model)
-
-
-class _SquaredDistance(Objective):
-    def __init__(self, model: MarkovRandomField) -> None:
-        self.psi = model.log_pairwise
-
-    def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
-        change = theta.log_pairwise - self.psi
-        return float(change @ change), np.concatenate([np.zeros(len(theta.log_unary)), 2.0 * change])
+    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
+        """Nothing: there is no descent."""
+        raise NotImplementedError("the Euclidean projection is solved without a descent")
 
 
 def divergence_by_name(name: str) -> Divergence:

@@ -13,10 +13,6 @@ LARS, walks along its pieces: contrasts join when they reach the bound and leave
 Factors over three or more variables change by one scale s in [0, 1] each: what a factor F adds to R of its pairs
 shrinks with it, and the cost is ``(1 - s)^2 ||F||^2``. So a projection chooses one number for every *item*: z of the
 edges, then s of the factors, and R of an edge is its z and multiples of s of the factors around it.
-
-Tables of many states take seconds each. Where there is no time for that, the interaction of a table is only scaled: R
-shrinks in proportion, the cost is ``(1 - z / rho)^2 ||interaction||^2``, and what comes out is within the bound, if not
-the closest.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
 from fastmix.projection.edge_kernels import table_path, table_paths, total_cost
-from fastmix.theory.dependency import Dependency, edge_dependencies, factor_dependencies, of_pairs
+from fastmix.theory.dependency import Dependency, factor_dependencies, of_pairs
 
 __all__ = ["EdgeCosts", "check_finite", "contrasts", "edge_costs", "groups", "interactions"]
 
@@ -56,7 +52,6 @@ class EdgeCosts:
     z: FloatArray
     f: FloatArray
     quadratic: bool  # whether every edge is ``4 (rho - z)^2``
-    scaled: BoolArray | None = None  # (m,) edges whose tables are only scaled; None if there are none
     clock: Clock = NO_LIMIT  # after whose limit paths are no longer followed
     added: Any = None  # sparse (m, f): what each factor adds to R of the edges at the scale 1; None without factors
 
@@ -108,24 +103,17 @@ class EdgeCosts:
             tables -= np.multiply.outer(change, _ISING)
             return result
         for edges, shape, places in groups(self.model, self.dependency, z < self.rho):
-            tables = self.model.log_pairwise[places]
-            exact = np.zeros(len(edges), dtype=bool)
-            if not self.clock.past():
-                exact = np.ones(len(edges), dtype=bool) if self.scaled is None else ~self.scaled[edges]
-            if not exact.all():
-                kept = z[edges] / self.rho[edges]
-                result[places] -= (1.0 - kept)[:, None] * _interaction(tables, shape, self.dependency)
-            if exact.any():
-                stops = _scale(self.dependency) * z[edges]
-                result[places[exact]] = _follow(self.model, edges[exact], shape, self.dependency, stops[exact])[3]
+            self.clock.check()
+            stops = _scale(self.dependency) * z[edges]
+            result[places] = _follow(self.model, edges, shape, self.dependency, stops)[3]
         return result
 
 
 def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = NO_LIMIT) -> EdgeCosts:
     """The cost functions of all edges and factors of a model under ``range`` or ``linf``, both directions bounded.
 
-    After half of the time that is left the tables that are left are only scaled; the other half is for following the
-    paths once more, to the bounds that a projection finds.
+    Tables of many states take seconds each: an OutOfTimeError after half of the time that is left. The other half is
+    for following the paths once more, to the bounds that a projection finds.
     """
     check_finite(model)
     m = model.num_edges
@@ -136,24 +124,12 @@ def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = 
         mu, z, f = knots.reshape(3, -1)
         costs = EdgeCosts(model, dependency, rho, 2 * np.arange(m + 1), mu, z, f, quadratic=True)
         return _with_factors(costs) if model.num_factors else costs
-    counts, scaled = np.ones(m, dtype=np.int64), np.zeros(m, dtype=bool)
+    counts = np.ones(m, dtype=np.int64)
     parts: list[tuple[IntArray, FloatArray, FloatArray]] = []
-    rho, first_half = np.zeros(0), clock.part(0.5)
-    for edges, shape, places in groups(model, dependency):
-        if first_half.past():
-            if not len(rho):
-                tables_alone = model.replace(log_factors=np.zeros_like(model.log_factors))
-                rho = edge_dependencies(tables_alone, dependency=dependency).max(axis=1)
-            scaled[edges] = True
-            squares = np.sum(_interaction(model.log_pairwise[places], shape, dependency) ** 2, axis=1)
-            knot_z = np.stack([rho[edges], np.zeros(len(edges))], axis=1)
-            knot_mu = np.zeros_like(knot_z)
-            np.divide(2.0 * squares, rho[edges], out=knot_mu[:, 1], where=rho[edges] > 0.0)
-            # One knot where there is nothing to do.
-            counts[edges] = np.where(rho[edges] > 0.0, 2, 1)
-            used = np.arange(2) < counts[edges][:, None]
-            parts.append((edges, knot_mu[used], knot_z[used]))
-        elif not _num_contrasts(*shape, dependency):  # a variable with one state depends on nothing
+    first_half = clock.part(0.5)
+    for edges, shape, _ in groups(model, dependency):
+        first_half.check()
+        if not _num_contrasts(*shape, dependency):  # a variable with one state depends on nothing
             parts.append((edges, np.zeros(len(edges)), np.zeros(len(edges))))
         else:
             knot_t, knot_weight, number, _ = _follow(model, edges, shape, dependency, np.zeros(len(edges)))
@@ -174,8 +150,7 @@ def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = 
     pieces[start[:-1]] = 0.0
     total = np.cumsum(pieces)
     f = total - np.repeat(total[start[:-1]], counts)
-    late = scaled if scaled.any() else None
-    costs = EdgeCosts(model, dependency, z[start[:-1]], start, mu, z, f, False, late, clock)
+    costs = EdgeCosts(model, dependency, z[start[:-1]], start, mu, z, f, False, clock)
     return _with_factors(costs) if model.num_factors else costs
 
 
@@ -214,22 +189,19 @@ def interactions(model: MarkovRandomField, tables: FloatArray, dependency: Depen
 
 def check_finite(model: MarkovRandomField) -> None:
     """Refuse tables that forbid states together, by name of the first edge or factor."""
-    if model.log_factors.size and model.log_factors.min() == -np.inf:
-        entry = int(np.flatnonzero(model.log_factors == -np.inf)[0])
-        scope = model.factor(int(np.searchsorted(model.factor_offsets, entry, side="right")) - 1)[0].tolist()
+    if (hard := np.flatnonzero(model.log_factors == -np.inf)).size:
+        scope = model.factor(int(np.searchsorted(model.factor_offsets, hard[0], side="right")) - 1)[0].tolist()
         names = tuple(scope) if model.variable_names is None else tuple(model.variable_names[v] for v in scope)
-        raise UnfitMethodError(
-            f"projection needs finite factors, but that of variables {names} forbids some of their states (-inf): no "
-            "finite change bounds its dependencies; soften it, or use exact inference or loopy belief propagation"
-        )
-    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
-        entry = int(np.flatnonzero(model.log_pairwise == -np.inf)[0])
-        e = int(np.searchsorted(model.pairwise_offsets, entry, side="right")) - 1
-        i, j = model.edges[e].tolist()
-        raise UnfitMethodError(
-            f"projection needs finite tables, but edge ({i}, {j}) forbids a pair of states (-inf): no finite change "
-            "bounds its dependency; soften the table, or certify the model with dependency='sigmoid'"
-        )
+        what = f"factors, but that of variables {names} forbids some of their states"
+    elif (hard := np.flatnonzero(model.log_pairwise == -np.inf)).size:
+        i, j = model.edges[int(np.searchsorted(model.pairwise_offsets, hard[0], side="right")) - 1].tolist()
+        what = f"tables, but edge ({i}, {j}) forbids a pair of states"
+    else:
+        return
+    raise UnfitMethodError(
+        f"projection needs finite {what} (-inf): no finite change bounds its dependencies; soften it, or use exact "
+        "inference or loopy belief propagation"
+    )
 
 
 @lru_cache(maxsize=64)

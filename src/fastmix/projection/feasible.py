@@ -4,18 +4,16 @@ The set is that of Eq. 7 of Liu and Domke (2014).
 
 A step of steepest descent depends on the coordinates. Three are offered:
 
-- ``indicator``: every entry of every unary and table is a coordinate, as in the paper. The same distribution has many
-  such parameters, and a step in the tables also moves the fields: for an Ising model a field moves (1/2 + degree/4)
-  times and a coupling 1/4 times as far as with the next.
+- ``indicator``: every entry of every unary and table is a coordinate, as in the paper.
 - ``centred``: the log-weight ``sum_i u_i(x_i) + sum_ij T_ij(x_i, x_j)`` is written with unaries that have mean zero and
   tables whose rows and columns have mean zero, which is unique (the ANOVA decomposition), and the length of a change is
   its standard deviation over all configurations, ``sum_i mean(u_i^2) + sum_ij mean(T_ij^2)``. This is the Fisher metric
   of the uniform distribution. For Ising models it is the step in field and coupling (h, J).
 - ``fisher``: the centred coordinates, each unary and each table scaled by the mean variance that it has under the model
   at hand instead of the uniform distribution: by ``1 - L_i ||P p_i||^2 / (L_i - 1)`` with the marginal p_i, and by
-  ``1 - L_i L_j ||P p_ij P||^2 / ((L_i - 1)(L_j - 1))`` with the joint marginal p_ij. Both are 1 where all states are
-  alike, and small where the model is nearly certain, so that steps grow as gradients vanish. For Ising models the
-  variances of spins, ``1 - m_i^2``, and of their products. Needs a divergence that knows the marginals of theta.
+  ``1 - L_i L_j ||P p_ij P||^2 / ((L_i - 1)(L_j - 1))`` with the joint marginal p_ij: for Ising models the variances of
+  spins, ``1 - m_i^2``, and of their products. Steps grow as gradients vanish. Needs a divergence that knows the
+  marginals of theta.
 
 With the gradient g by indicator entries, L states a variable and P the projection that takes the mean away, the
 steepest directions are g itself, or ``L_i P g_i`` for unaries and ``L_i L_j P g_ij P`` for tables. A step and the
@@ -32,7 +30,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._clock import NO_LIMIT, Clock
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import table_positions
 from fastmix.projection.edges import EdgeCosts, edge_costs, interactions
@@ -76,9 +74,7 @@ class FeasibleSet:
     clock: Clock = NO_LIMIT
     num_projections: int = field(default=0, init=False)
     num_inexact: int = field(default=0, init=False)
-    # Multipliers of the last projection that counted all tables alike; of the last in each coordinates.
-    _even: FloatArray | None = field(default=None, init=False)
-    _multipliers: dict[Coordinates, FloatArray | None] = field(default_factory=dict, init=False)
+    _multipliers: FloatArray | None = field(default=None, init=False)  # of the last projection
     _metrics: dict[Coordinates, Metric] = field(default_factory=dict, init=False)
 
     def measure(self, model: MarkovRandomField, clock: Clock | None = None) -> tuple[FloatArray, float]:
@@ -103,26 +99,26 @@ class FeasibleSet:
         target = Target(self.norm_bound, self.tol, self.max_iter, start, clock)
         if isinstance(self.solver, PaperDual):
             solution, tables = solve_paper(model, self.norm, self.dependency, self.solver, target)
-            factors = model.log_factors
-        else:
-            costs = edge_costs(model, self.dependency, clock)
-            weighted = costs
+            self._multipliers = solution.multipliers
+            return model.replace(log_pairwise=tables), solution
+        try:
+            costs = weighted = edge_costs(model, self.dependency, clock)
             if weights is not None:
                 of_knot = np.repeat(weights, np.diff(costs.start))
                 weighted = replace(costs, mu=costs.mu * of_knot, f=costs.f * of_knot, quadratic=False)
             solution = SOLVERS[self.norm](weighted, target)
-            tables, factors = costs.tables(solution.z), costs.factors(solution.z)
-            if costs.scaled is not None or (not costs.quadratic and clock.past()):
-                solution.late, solution.dual = True, -np.inf  # no bound for tables that are only scaled
-        if weights is None:
-            self._even = solution.multipliers
-        return model.replace(log_pairwise=tables, log_factors=factors), solution
+            theta = model.replace(log_pairwise=costs.tables(solution.z), log_factors=costs.factors(solution.z))
+        except OutOfTimeError:  # within the bound, if not the closest
+            size = self.measure(model, clock)[1]
+            theta = self.shrunk(model, min(1.0, self.norm_bound / max(size, 1e-300)))
+            solution = Solution(np.zeros(0), np.zeros(0), late=True)
+        self._multipliers = solution.multipliers
+        return theta, solution
 
     def metric(self, coordinates: Coordinates) -> Metric:
         """The metric of some coordinates, made once."""
         if coordinates not in self._metrics:
-            self._metrics[coordinates] = metric = Metric(self.model, coordinates)
-            self._multipliers[coordinates] = self._even if metric.edge_weights is None else None
+            self._metrics[coordinates] = Metric(self.model, coordinates)
         return self._metrics[coordinates]
 
     def step(
@@ -149,11 +145,10 @@ class FeasibleSet:
         # For the infinity norm the fast solver sees at once that there is nothing to do.
         if (self.norm != "inf" or self.solver != "fast") and self.measure(model)[1] <= self.norm_bound:
             return model
-        theta, solution = self.nearest(model, start=self._multipliers[coordinates], weights=weights)
+        theta, solution = self.nearest(model, start=self._multipliers, weights=weights)
         if solution.interrupted:
             raise KeyboardInterrupt
         self.num_inexact += solution.late or not solution.converged
-        self._multipliers[coordinates] = solution.multipliers
         return theta
 
     def settle(self, theta: MarkovRandomField) -> tuple[MarkovRandomField, FloatArray, float]:

@@ -24,8 +24,7 @@ class KL(Divergence, name="kl"):
 
     With the moments ``mu(theta) = E f(x)`` of the indicators f it is ``A(theta) - A(psi) - (theta - psi) . mu(psi)``, a
     convex function with the gradient ``mu(theta) - mu(psi)`` (Liu and Domke, 2014, section 6.2.1). At the minimum over
-    free unaries all single-variable marginals agree with those of psi: the reference that tractable divergences are
-    compared with, where exact inference is possible and a projection therefore not needed.
+    free unaries all single-variable marginals agree with those of psi: a reference for tractable divergences.
 
     Parameters
     ----------

@@ -23,7 +23,6 @@ the dual function (Eq. 5) splits into, the second by the ball of Eq. 6,
 and its gradient is ``(theta_p - theta_q)/2 - Z_s`` for sigma, ``-(theta_p - theta_q)/2 - Z_s`` for phi,
 ``Z_ji - Z_ij`` for Gamma and ``-Z`` for Delta. The infinity norm needs no Delta, because its ball keeps zeros; the
 spectral norm needs no Gamma, because the dual function is largest where Lambda is symmetric, and Z is symmetric then.
-
 Repeating with Y <- Z is the proximal-point iteration, which ends at the projection without the smoothing term.
 
 *Lower bound.* Let u_e >= 0 be prices and K a number such that ``sum_e u_e z_e <= K`` for every Z >= 0 with ||Z|| <= c.
@@ -35,10 +34,7 @@ that row i was shrunk by times 2 alpha, and ``K = c sum_i v_i``; for the spectra
 c times the nuclear norm of N so corrected. Lastly the multipliers of each edge are multiplied by the number, within its
 price, that gives the largest bound.
 
-References
-----------
-X. Liu and J. Domke, "Projecting Markov random field parameters for fast mixing", NIPS 2014, section 5, Eq. 4 to 6,
-Theorem 7, and Eq. 9 to 11 in the appendix.
+See section 5, Theorem 7, and Eq. 9 to 11 in the appendix of the paper.
 """
 
 from __future__ import annotations
@@ -74,11 +70,9 @@ class PaperDual:
     Parameters
     ----------
     alpha : float
-        Weight of ``||Z - Y||_F^2``, positive. It does not depend on the scale of the model: multiplying tables and
-        norm bound by a number multiplies both terms of the objective alike. On an edge of an Ising model the two terms
-        are ``4 (|J| - z)^2`` and ``2 alpha (z - y)^2``: of equal weight at alpha = 2, where a step halves the distance
-        to the projection. A smaller alpha takes fewer, harder steps; no other value does clearly better over different
-        models.
+        Weight of ``||Z - Y||_F^2``, positive, whatever the scale of the model. On an edge of an Ising model the two
+        terms are ``4 (|J| - z)^2`` and ``2 alpha (z - y)^2``: of equal weight at alpha = 2, where a step halves the
+        distance to the projection. A smaller alpha takes fewer, harder steps.
     exact : bool
         True repeats the smoothed step with ``Y <- Z`` until the projection without the smoothing term is reached;
         False takes one smoothed step, the operator that the paper uses within projected gradient descent.

@@ -24,10 +24,9 @@ from fastmix.exact import leaves
 from fastmix.graphs import covering_spanning_trees, grid_edges
 from fastmix.graphs.basics import strip_leaves
 from fastmix.model import MarkovRandomField
-from fastmix.model.build import offsets_of, table_positions
+from fastmix.model.build import offsets_of
 from fastmix.projection.descent import FixedStep, LineSearch, StepRule
 from fastmix.projection.divergence import Divergence, Objective
-from fastmix.projection.kl import ExactKL
 
 __all__ = ["Forest", "PiecewiseKL", "PiecewiseObjective", "grid_shape", "grid_strips", "merge_lines",
            "split_trees"]  # fmt: skip
@@ -53,7 +52,7 @@ class PiecewiseKL(Divergence, name="piecewise-kl"):
         ``rows-and-columns`` of a grid (treewidth 1), ``adjacent-pairs`` of rows and of columns (treewidth 2),
         ``spanning-trees``, random ones until every edge is covered, or the edges of every piece, as rows of
         ``model.edges``. ``auto`` takes adjacent pairs on grids, single lines where tables are too large to merge, and
-        spanning trees on other graphs. A piece that is no tree is done by a junction tree.
+        spanning trees on other graphs.
     smoothing : float
         With t > 0 the maximum is replaced by ``t log(mean over S of exp(KL_S / t))``, which lies between the mean and
         the maximum, and at most ``t log(number of pieces)`` below the latter. All pieces then share the gradient, by
@@ -61,10 +60,8 @@ class PiecewiseKL(Divergence, name="piecewise-kl"):
 
     Notes
     -----
-    The maximum has kinks where two pieces are equal, at which subgradient steps of one piece at a time get stuck: 60 of
-    them hardly change a grid of 30 pieces (measured errors: ``divergences.py`` in benchmarks/README.md).
-
-    An evaluation takes 0.2 to 0.4 ms on a 16x16 Ising grid. Smoothing of 1 does as well as 0.1.
+    The maximum has kinks where two pieces are equal, at which subgradient steps of one piece at a time get stuck. An
+    evaluation takes 0.2 to 0.4 ms on a 16x16 Ising grid.
 
     Examples
     --------
@@ -106,77 +103,47 @@ class PiecewiseObjective(Objective):
         self.piece_values = np.zeros(0)
 
     def watch(self, clock: Clock) -> None:
-        """Look at a clock while the model is cut and between groups of pieces."""
+        """Look at a clock while the model is cut and between passes over the pieces."""
         self.clock = clock
 
     @cached_property
-    def groups(self) -> list[Forest | _Subgraph]:
-        """The pieces, those without cycles together."""
+    def forest(self) -> Forest:
+        """The pieces."""
         model, clock, name = self.model, self.clock, self.settings.pieces
-        if not isinstance(name, str):
-            return _own_pieces(model, name, clock)
         if name == "auto":
             name = _choose(model)
         clock.check()
-        if name != "spanning-trees":
-            return [merge_lines(model, grid_strips(model, name))]
-        trees = covering_spanning_trees(model.num_variables, model.edges, seed=self.seed, clock=clock)
-        forest = split_trees(model, trees, clock)
-        assert forest is not None
-        return [forest]
+        if isinstance(name, str) and name != "spanning-trees":
+            return merge_lines(model, grid_strips(model, name))
+        if name == "spanning-trees":
+            pieces = covering_spanning_trees(model.num_variables, model.edges, seed=self.seed, clock=clock)
+        else:
+            pieces = [np.array(piece, dtype=np.int64) for piece in name]
+        for k, piece in enumerate(pieces):
+            if piece.max(initial=0) >= model.num_edges:
+                raise ValueError(
+                    f"pieces must hold rows of model.edges, from 0 to {model.num_edges - 1}, got {piece.max()} in "
+                    f"piece {k}"
+                )
+        return split_trees(model, pieces, clock)
 
     def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
         """Value and gradient, both exact."""
-        values = []
-        for group in self.groups:
-            self.clock.check()
-            values.append(group.values(theta.parameters))
-        self.piece_values = joint = np.concatenate(values)
-        largest, smoothing = float(joint.max()), self.settings.smoothing
+        self.piece_values = values = self.forest.values(theta.parameters)
+        self.clock.check()
+        largest, smoothing = float(values.max()), self.settings.smoothing
         if smoothing > 0.0:
-            weights = np.exp((joint - largest) / smoothing)
+            weights = np.exp((values - largest) / smoothing)
             value = largest + smoothing * math.log(weights.mean())
             weights /= weights.sum()
         else:
-            value, weights = largest, np.zeros(len(joint))
-            weights[joint.argmax()] = 1.0
-        parts = np.split(weights, np.cumsum([len(part) for part in values])[:-1])
-        gradient = sum(group.gradient(part) for group, part in zip(self.groups, parts, strict=True))
-        return max(0.0, value), np.asarray(gradient)
+            value, weights = largest, np.zeros(len(values))
+            weights[values.argmax()] = 1.0
+        return max(0.0, value), self.forest.gradient(weights)
 
     def facts(self) -> dict[str, Any]:
         """The number of pieces and the largest of their divergences, without smoothing."""
         return {"num_pieces": len(self.piece_values), "largest_piece": float(self.piece_values.max(initial=0.0))}
-
-
-class _Subgraph:
-    """One piece with cycles, by a junction tree."""
-
-    def __init__(self, model: MarkovRandomField, edges: IntArray, clock: Clock) -> None:
-        variables, ends = np.unique(model.edges[edges], return_inverse=True)
-        states = model.num_states[variables]
-        owner = np.repeat(np.arange(len(variables)), states)
-        unary = model.unary_offsets[variables][owner] + np.arange(len(owner)) - offsets_of(states)[owner]
-        table, row, col = table_positions(model.num_states, model.edges[edges])
-        local = row * model.num_states[model.edges[edges, 1]][table] + col
-        self.positions = np.concatenate([unary, len(model.log_unary) + model.pairwise_offsets[edges][table] + local])
-        self.num_parameters = model.num_parameters
-        psi = model.parameters[self.positions]
-        # Variables and edges keep their order, so the piece is in canonical form already.
-        self.piece = MarkovRandomField(states, psi[: len(unary)], ends.reshape(-1, 2), psi[len(unary) :])
-        self.divergence = ExactKL(self.piece, None)
-        self.divergence.watch(clock)
-        self._gradient = np.zeros(len(psi))
-
-    def values(self, parameters: FloatArray) -> FloatArray:
-        theta = self.piece.with_parameters(parameters[self.positions])
-        value, self._gradient = self.divergence.evaluate(theta)
-        return np.array([value])
-
-    def gradient(self, weights: FloatArray) -> FloatArray:
-        result = np.zeros(self.num_parameters)
-        result[self.positions] = weights[0] * self._gradient
-        return result
 
 
 def _choose(model: MarkovRandomField) -> PieceName:
@@ -187,25 +154,6 @@ def _choose(model: MarkovRandomField) -> PieceName:
     if min(shape) < 2 or merged_bytes(model, _strips(shape, 2)) > _AUTO_BYTES:
         return "rows-and-columns"
     return "adjacent-pairs"
-
-
-def _own_pieces(model: MarkovRandomField, pieces: Sequence[Sequence[int]], clock: Clock) -> list[Forest | _Subgraph]:
-    """Trees together, pieces with cycles one by one."""
-    trees: list[IntArray] = []
-    groups: list[Forest | _Subgraph] = []
-    for k, piece in enumerate(pieces):
-        clock.check()
-        edges = np.array(piece, dtype=np.int64)
-        if edges.max() >= model.num_edges:
-            raise ValueError(
-                f"pieces must hold rows of model.edges, from 0 to {model.num_edges - 1}, got {edges.max()} in piece {k}"
-            )
-        if split_trees(model, [edges]) is None:
-            groups.append(_Subgraph(model, edges, clock))
-        else:
-            trees.append(edges)
-    forest = split_trees(model, trees, clock) if trees else None
-    return groups if forest is None else [forest, *groups]
 
 
 def _as_pieces(pieces: Any) -> tuple[tuple[int, ...], ...]:
@@ -307,8 +255,8 @@ class Forest:
         return marginals
 
 
-def split_trees(model: MarkovRandomField, pieces: list[IntArray], clock: Clock = NO_LIMIT) -> Forest | None:
-    """The forest of pieces given by their edges; None if some piece has a cycle."""
+def split_trees(model: MarkovRandomField, pieces: list[IntArray], clock: Clock = NO_LIMIT) -> Forest:
+    """The forest of pieces given by their edges, which must have no cycles."""
     n = model.num_variables
     piece = np.repeat(np.arange(len(pieces)), [len(p) for p in pieces])
     edges = np.concatenate([np.zeros(0, dtype=np.int64), *pieces]).astype(np.int64)
@@ -317,7 +265,8 @@ def split_trees(model: MarkovRandomField, pieces: list[IntArray], clock: Clock =
     clock.check()
     removed, above = strip_leaves(len(keys), ends)
     if len(removed) < len(keys):
-        return None
+        k = int(np.delete(keys, removed)[0]) // n
+        raise UnfitMethodError(f"pieces must be trees, and piece {k} has a cycle; leave out an edge of it")
     clock.check()
     turn = np.argsort(keys[removed] // n, kind="stable")
     node = np.empty(len(keys), dtype=np.int64)

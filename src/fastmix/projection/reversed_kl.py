@@ -36,11 +36,10 @@ class ReversedKL(Divergence, name="reversed-kl"):
     """``KL(theta || psi) = sum_x p(x; theta) log(p(x; theta) / p(x; psi))``, by sampling from theta, which mixes fast.
 
     The gradient is ``Cov_theta(f(x), (theta - psi) . f(x))`` with the indicators f, estimated over a pool of chains
-    that make a few Gibbs sweeps on every new theta (Liu and Domke, 2014, section 6.2.3). The divergence is not convex:
-    it prefers one valley of psi to a mixture of several, and a descent keeps to the valley it finds itself in. Several
-    starts are therefore tried for a few steps, and the descent goes on from the one with the lowest estimate of the
-    divergence: the Euclidean projection, and models whose marginals are those of a population of chains annealed
-    towards psi.
+    that make a few Gibbs sweeps on every new theta (Liu and Domke, 2014, section 6.2.3). The divergence is not convex,
+    and a descent keeps to the valley it finds itself in. Several starts are therefore tried for a few steps, and the
+    descent goes on from the one with the lowest estimate of the divergence: the Euclidean projection, and models whose
+    marginals are those of a population of chains annealed towards psi.
 
     Parameters
     ----------
@@ -59,13 +58,11 @@ class ReversedKL(Divergence, name="reversed-kl"):
     patch_size : int, optional
         In models of more than 400 variables the covariances are local: the graph is cut into patches of about this
         many variables, and the energy that an indicator of a patch is correlated with is summed up to 4 edges beyond
-        the patch. Without this the noise of every covariance grows with the square root of the number of variables,
-        and a descent with 500 chains on 10,000 variables goes up. What is left out are correlations over more than 4
-        edges. None correlates with the energy of the whole model, without that bias.
+        the patch: the noise of every covariance would grow with the square root of the number of variables. None
+        correlates with the energy of the whole model, without that bias.
     backend : {"cpu", "cuda", "auto"}
         Where the pool is: in the memory of the host, or on an NVIDIA GPU, which is for many chains and for large
-        models. ``auto`` takes a GPU if there is one with enough memory, and ``stats["backend"]`` of the result says
-        what it took and why. Results for a seed differ between the two, hence the default.
+        models. ``auto`` takes a GPU if there is one with enough memory; results for a seed differ between the two.
 
     Raises
     ------
@@ -77,11 +74,8 @@ class ReversedKL(Divergence, name="reversed-kl"):
     Values are estimates of ``F(theta) + log Z(psi)`` with the free energy ``F = E_theta[(theta - psi) . f] - log Z``.
     Log Z(theta) comes from annealed importance sampling at the start and follows theta by ``d log Z = mu . d theta``;
     log Z(psi) is the largest of the estimates that populations and fresh pools give, each of them too small in the
-    mean, so that values of strong models tend to be too small too, all by the same amount. ``stats["log_z_bound"]`` of
-    the result is -F: an estimate of a lower bound on log Z(psi).
-
-    More steps from one start do not help; other starts do, because they find other valleys (measured errors:
-    ``divergences.py`` in benchmarks/README.md).
+    mean, so that values of strong models tend to be too small too. ``stats["log_z_bound"]`` of the result is -F: an
+    estimate of a lower bound on log Z(psi). More steps from one start do not help; other starts do.
 
     A step takes about 2 ms on a 16x16 grid of binary variables with 500 chains. Time and memory are linear in the
     number of chains times the number of edges.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix._jit import njit
 
@@ -14,16 +13,7 @@ SMALLEST = 1e-250
 
 
 @njit(cache=True, nogil=True)
-def sweep_in_place(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.uint32],
-    data: NDArray[np.float64],
-    order: NDArray[np.int64],
-    delta: NDArray[np.float64],
-    largest_total: float,
-    largest_entry: float,
-    max_sweeps: int,
-) -> tuple[int, bool]:
+def sweep_in_place(indptr, indices, data, order, delta, largest_total, largest_entry, max_sweeps):  # type: ignore[no-untyped-def]
     """Sweeps of ``delta_i <- min(1, sum_j R_ij delta_j)`` until the sum and the largest entry are small enough.
 
     Returns the number of sweeps made, and whether the last one reached both limits.

@@ -62,19 +62,16 @@ class Certificate:
     num_sweeps : int or None
         Sweeps after which the accuracy is reached, for this model and schedule; None if not certified.
     num_updates : int or None
-        Random updates after which the theorem promises the accuracy for the joint distribution: for Dobrushin's
-        criterion ``n ln(n / accuracy) / (1 - norm_value)``, None if the norm is not below 1; for the others see
-        :func:`fastmix.theory.criteria.num_random_updates`, None if not certified.
+        Random updates after which the theorem promises the accuracy for the joint distribution (Dobrushin's criterion:
+        ``n ln(n / accuracy) / (1 - norm_value)``); None if there is no such number.
     dependency : str or None
         The bound on R; None, as the norm, where R was not asked for.
     norm, norm_value : str or None, float
         A norm of the bound on R, from above; infinite where some states of the neighbors of a variable forbid every
         state of it, so that Gibbs sampling is undefined.
-    bias : float array (n,)
+    bias, max_bias, total_bias : float array (n,), float, float
         Bounds on the total variation distance of every marginal after ``num_sweeps`` (if not certified, after the
-        ``num_iterated`` sweeps in ``stats``).
-    max_bias, total_bias : float
-        The largest of them, and the bound on the distance of the joint distribution.
+        ``num_iterated`` sweeps in ``stats``), the largest of them, and that of the joint distribution.
     offending : tuple of (int, float)
         Variables whose row of R sums up to 1 or more, and the sums, the largest first, at most 10 of them.
     advice : str
@@ -82,17 +79,13 @@ class Certificate:
     stats, provenance : mapping
         Sweeps iterated, where ``num_sweeps`` comes from (``method``: the ``iteration`` itself, or ``geometric`` decay
         at the rate of the norm from where it stopped), seconds; version, options, model hash.
-    criterion : str
-        What the certificate rests on.
-    constant, form : float or None, str or None
-        The constant C of a criterion for random updates, and whether it is one of ``entropy`` or of ``variance``.
-    width : float or None
-        The width of the couplings, from above, where the criterion uses it.
+    criterion, valid_for : str
+        What the certificate rests on; the updates that the promise is for, ``systematic`` or ``random``.
+    constant, form, width : float or None, str or None, float or None
+        The constant C of a criterion for random updates, whether it is one of ``entropy`` or of ``variance``, and the
+        width of the couplings, from above, where the criterion uses it.
     margin : float or None
-        The largest factor found by which all couplings could grow with the model still certified; None if not asked
-        for.
-    valid_for : {"systematic", "random"}
-        The updates that the promise is for.
+        The largest factor found by which all couplings could grow with the model still certified, if asked for.
     others : tuple of dict
         What the other criteria said: ``criterion``, ``certified``, ``num_updates``, ``reason``.
     model : MarkovRandomField
@@ -168,7 +161,8 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain Python data, the shape of the command line's JSON."""
         names = [
-            "accuracy", "per_variable", "schedule", "num_sweeps", "num_updates", "dependency", "norm", "norm_value"
+            "accuracy", "per_variable", "schedule", "num_sweeps", "num_updates", "dependency", "norm", "norm_value",
+            "advice", "criterion", "constant", "form", "width", "margin", "valid_for",
         ]  # fmt: skip
         biases = ("max_bias", "total_bias", "bias")
         return {
@@ -177,16 +171,9 @@ class Certificate:
             **{name: jsonable(getattr(self, name)) for name in names},
             **{name: jsonable(getattr(self, name)) if self.certified else None for name in biases},
             "offending": [{"variable": i, "row_sum": jsonable(value)} for i, value in self.offending],
-            "advice": self.advice,
             "seconds": self.stats.get("seconds"),
             "stats": jsonable(dict(self.stats)),
             "provenance": jsonable(dict(self.provenance)),
-            "criterion": self.criterion,
-            "constant": jsonable(self.constant),
-            "form": self.form,
-            "width": jsonable(self.width),
-            "margin": jsonable(self.margin),
-            "valid_for": self.valid_for,
             "others": [jsonable(dict(other)) for other in self.others],
         }
 
@@ -210,14 +197,14 @@ def certify(
 ) -> Certificate:
     """A :class:`Certificate`: the number of Gibbs sweeps or random updates that reach an accuracy from any start.
 
-    Dobrushin's criterion bounds sweeps in a fixed order, too. ``width``, ``path`` and ``split`` cover stronger
-    couplings, for updates of variables chosen at random only (see docs/theory.md).
+    Dobrushin's criterion bounds sweeps in a fixed order, too, and takes factors over three or more variables.
+    ``width``, ``path`` and ``split`` cover stronger couplings, for updates of variables chosen at random only (see
+    docs/theory.md).
 
     For ``dobrushin`` the number is the smallest t for which the iteration of :func:`fastmix.theory.bias.bias_after`
     gives ``sum_i delta_i <= accuracy`` (``max_i delta_i <= accuracy`` with ``per_variable``), never above the theorem's
-    number for the same R. Where the iteration takes too long and the norm r of R is below 1, the bias falls at least by
-    the factor r per sweep (exp(r - 1) for random updates) from where the iteration stopped, and the number follows from
-    that. It alone takes models with factors over three or more variables.
+    number for the same R. Where the iteration takes too long and the norm r of R is below 1, the number follows from
+    the factor r (exp(r - 1) for random updates) by which the bias falls at least per sweep from there.
 
     Parameters
     ----------
@@ -226,24 +213,20 @@ def certify(
         Total variation distance to reach, above 0 and below 1.
     criterion : {"auto", "dobrushin", "width", "path", "split"}
         ``width`` suits dense models of mixed signs and any numbers of states, ``path`` sparse binary ones, ``split``
-        models with few strong couplings among many weak ones. ``auto`` asks all that apply and returns the one with
-        the fewest updates, Dobrushin's where none is certified; ``others`` holds what the rest said. Beyond 500
-        variables the others, which can take seconds, are not asked where Dobrushin's promises no more updates than
-        they would at best, with C = 1: the answer is the same. Further names are those of
-        :func:`fastmix.theory.criteria.register_criterion`.
+        models with few strong couplings among many weak ones. ``auto`` asks all that apply and could be better, and
+        returns the one with the fewest updates, Dobrushin's where none is certified; ``others`` holds what the rest
+        said. Further names are those of :func:`fastmix.theory.criteria.register_criterion`.
     dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
         Bound on R, see :func:`fastmix.theory.dependency.edge_dependencies`.
     norm : {"spectral", "inf", "1", "frobenius"}, optional
         Norm for the theorem; without it the smallest.
     schedule : {"systematic", "random"}, optional
-        A sweep updates every variable once in a fixed order, or n variables chosen uniformly, with replacement.
-        Without it Dobrushin's criterion is asked for systematic sweeps, and the others for random updates.
+        By default Dobrushin's criterion is asked for systematic sweeps, and the others for random updates.
     per_variable : bool
         Ask for the accuracy of each marginal instead of the joint distribution.
     order : int array (n,), optional
-        Order of a systematic sweep, every variable once; by default 0, 1, .., n - 1. The certificate holds for chains
-        that sweep in this order: :func:`fastmix.sample` visits one color of the graph after another,
-        ``model.structure.visit_order[0]``, for which the number can differ.
+        Order of a systematic sweep, by default 0, 1, .., n - 1; that of :func:`fastmix.sample` is
+        ``model.structure.visit_order[0]``.
     evidence : mapping, optional
         Observed state by variable: the certificate is that of the other variables given these, numbered anew.
     max_sweeps : int
@@ -278,12 +261,9 @@ def certify(
     Notes
     -----
     A sweep of the iteration costs one visit of each entry of R, about 2 ns; random sweeps about 20 times that.
-    Rounding is on the safe side throughout.
-
-    For a start from 1 the iteration falls monotonically, so a sweep in any order is at most ``R delta``, and after t
-    sweeps ``sum_i delta_i <= 1^T R^t 1 <= n r^t`` for each of the norms r: this is how the theorem (Dyer, Goldberg
-    and Jerrum 2009, Lemma 17; Theorem 4 of Liu and Domke 2014), stated for random updates, also bounds
-    ``num_sweeps`` of a systematic schedule by ``num_updates / n``.
+    Rounding is on the safe side throughout. The theorem is that of Dyer, Goldberg and Jerrum (2009, Lemma 17) and
+    Theorem 4 of Liu and Domke (2014), for random updates. From 1 the iteration falls monotonically, so a sweep in any
+    order is at most ``R delta``, and ``num_updates / n`` bounds systematic sweeps as well.
 
     Examples
     --------
@@ -364,9 +344,8 @@ def certify(
         best = min(certified, key=_updates) if certified else found[0]
         if best.criterion != "dobrushin" and found[0].criterion == "dobrushin":
             # What is known of R stays with the answer.
-            first = found[0]
-            best = replace(best, dependency=first.dependency, norm=first.norm, norm_value=first.norm_value)
-            best = replace(best, offending=first.offending)
+            known = {name: getattr(found[0], name) for name in ("dependency", "norm", "norm_value", "offending")}
+            best = replace(best, **known)
         rest = tuple(said for name, said in others.items() if name != best.criterion)
         stats = {**best.stats, "stopped_by": "time_limit" if clock.past() else "done", **clock.stats()}
         return replace(best, model=model, others=rest, stats=stats, provenance=provenance(model, **options))
@@ -400,11 +379,7 @@ def _by_criterion(
 ) -> Certificate:
     """The certificate of a criterion for random updates, of a model without forbidden states."""
     finding = criterion.find(model, clock=clock)
-
-    def updates(finding: Finding, factor: float = 1.0) -> float:
-        return num_random_updates(scale_couplings(model, factor) if factor != 1.0 else model, finding, accuracy)
-
-    number = updates(finding)
+    number = num_random_updates(model, finding, accuracy)
     certified = number <= budget and number < math.inf
     if certified:
         advice = (
@@ -419,9 +394,9 @@ def _by_criterion(
 
     def certifies(factor: float) -> bool:
         """Whether the model with all couplings multiplied by a factor has few enough updates."""
-        scaled = finding.scaled
-        new = criterion.find(scale_couplings(model, factor), clock=clock) if scaled is None else scaled(factor)
-        return updates(new, factor) <= min(budget, 1e300)
+        scaled = scale_couplings(model, factor)
+        found = criterion.find(scaled, clock=clock)
+        return num_random_updates(scaled, found, accuracy) <= min(budget, 1e300)
 
     bias = np.full(model.num_variables, accuracy if certified else 1.0)
     bias.setflags(write=False)
@@ -495,6 +470,9 @@ def _dobrushin(
                 break
         num_sweeps = run.num_sweeps
     certified = reached or decay is not None
+    theorem = None if decay is None else 0
+    if decay is not None and n:  # Theorem 4 of Liu and Domke (2014), rounded up
+        theorem = math.ceil(n * math.log(n / level) / (1.0 - value) * (1.0 + 1e-12))
 
     bias = run.delta
     total = target.total(bias)
@@ -509,7 +487,7 @@ def _dobrushin(
         per_variable=per_variable,
         schedule=schedule,
         num_sweeps=num_sweeps if certified else None,
-        num_updates=None if decay is None else _theorem_updates(n, value, level),
+        num_updates=theorem,
         dependency=dependency,
         norm=name,
         norm_value=value,
@@ -539,11 +517,6 @@ def _offending(matrix: Any) -> tuple[tuple[int, float], ...]:
     return tuple((int(i), float(sums[i])) for i in first if sums[i] >= 1.0)
 
 
-def _theorem_updates(n: int, value: float, accuracy: float) -> int:
-    """``n ln(n / accuracy) / (1 - norm)``, rounded up (Theorem 4 of Liu and Domke, 2014)."""
-    return math.ceil(n * math.log(n / accuracy) / (1.0 - value) * (1.0 + 1e-12)) if n else 0
-
-
 def _advice(certificate: Certificate, exhausted: bool) -> str:
     """What a certificate without advice says, or the way out."""
     c = certificate
@@ -562,12 +535,9 @@ def _advice(certificate: Certificate, exhausted: bool) -> str:
             f"{end} {c.stats['num_iterated']} sweeps"
         )
     where = f" The strongest dependencies are those of variable {c.strongest[0][0]}." if c.offending else ""
-    tighter: dict[str | None, str] = {
-        "sigmoid": " dependency='exact' is tighter, for small degrees.",
-        "exact": "",
-        "field": "",
-    }
-    hint = tighter.get(c.dependency, " dependency='sigmoid' is tighter at no cost.")
+    hint = " dependency='exact' is tighter, for small degrees." if c.dependency == "sigmoid" else ""
+    if c.dependency in ("range", "l1", "linf"):
+        hint = " dependency='sigmoid' is tighter at no cost."
     return (
         f"Not certified: {why}.{where}{hint} The way out is a nearby model that can be certified: "
         "fastmix.project(model, norm_bound=...) or `fastmix project`, with a norm_bound below 1."

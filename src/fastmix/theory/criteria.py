@@ -31,7 +31,6 @@ class Finding:
     form: str = "entropy"  # or "variance"
     width: float | None = None  # the width behind it, if there is one
     reason: str = ""  # the finding in words, or what failed
-    scaled: Callable[[float], Finding] | None = None  # for couplings times a factor, where it follows at no cost
 
 
 class Criterion(Protocol):
@@ -121,15 +120,6 @@ def register_criterion(criterion: Criterion) -> None:
     CRITERIA[criterion.name] = criterion
 
 
-def _from_width(width: float, reason: str) -> Finding:
-    """The finding of a width, and of its multiples."""
-    if width < 1.0:
-        log_constant = -math.log1p(-width) + 1e-14
-    else:
-        log_constant, reason = math.inf, f"the width is {width:.4g}, not below 1"
-    return Finding(log_constant, "entropy", width, reason, lambda factor: _from_width(width * factor, reason))
-
-
 class _Width:
     name = "width"
 
@@ -144,7 +134,10 @@ class _Width:
         from fastmix.theory.width import model_width
 
         width = model_width(model, clock=clock)
-        return _from_width(width.value, f"the width is {width.value:.4g} (proved by {width.proof})")
+        if width.value < 1.0:
+            reason = f"the width is {width.value:.4g} (proved by {width.proof})"
+            return Finding(-math.log1p(-width.value) + 1e-14, width=width.value, reason=reason)
+        return Finding(math.inf, width=width.value, reason=f"the width is {width.value:.4g}, not below 1")
 
 
 class _Path(_Width):

@@ -7,6 +7,7 @@ unless i and j share an edge.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, Literal, get_args
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.theory.enumeration import MERGE_WIDTH, exact_dependencies
+from fastmix.theory.enumeration import exact_dependencies, joint_logits
 
 __all__ = [
     "DEPENDENCIES", "Dependency", "dependency_matrix", "edge_dependencies", "factor_dependencies", "largest_entries",
@@ -29,8 +30,7 @@ DEPENDENCIES: tuple[str, ...] = get_args(Dependency)
 _EPS = float(np.finfo(np.float64).eps)
 _CHUNK_ENTRIES = 1 << 18  # table entries worked on at once: 2 MiB a temporary, which stays in the cache
 
-_MAX_COVERS = 1 << 16  # sets of states that neighbors forbid together (all there are for up to 16 states), or
-_MAX_JOINT = 1 << 20  # states of the neighbors of a variable whose factors share some
+_MAX_JOINT = 1 << 20  # states of the neighbors of a variable that are tried for one that leaves it none
 
 
 def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sigmoid") -> FloatArray:
@@ -58,7 +58,7 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     one defined beside one undefined counts as 1.
 
     ``O(L^2 L')`` time for an edge of L and L' states; ``exact`` enumerates the product of the state counts of the other
-    neighbors, merged where their summed effects agree, and refuses more than about 2e7 conditional distributions.
+    neighbors, and refuses more than about 5e6 conditional distributions.
     Values are accurate to rounding, on neither side; :func:`rounding_margins` bounds the error.
 
     The bounds and their order are in Liu and Domke (2014), "Projecting Markov random field parameters for fast
@@ -136,9 +136,9 @@ def rounding_margins(model: MarkovRandomField, *, dependency: Dependency = "sigm
         return np.repeat(((1.0 + num_terms) * _EPS * table_scale)[:, None], 2, axis=1)
     num_terms += np.bincount(structure.scope_variables, minlength=model.num_variables) + model.adjacency.degree
     scale = largest_entries(model)
-    # Logits are off by (terms + 3) eps scale from summation and by the merge width; total variation by half the
-    # range of that, twice for the two conditionals; exp, sum and quotient add a few eps per state.
-    logits = (MERGE_WIDTH + (num_terms + 3) * _EPS) * scale
+    # Logits are off by (terms + 3) eps scale from summation; total variation by half the range of that, twice for the
+    # two conditionals; exp, sum and quotient add a few eps per state.
+    logits = (num_terms + 3) * _EPS * scale
     return (2.0 * logits + (model.num_states + 8) * _EPS)[model.edges]
 
 
@@ -157,8 +157,7 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     """A variable for which some states of its neighbors leave no state, and that in words; None if there is none.
 
     There Gibbs sampling is undefined, and so is R. Whether chains reach such states of the neighbors is not asked:
-    they may start from them. A variable of more than 16 states with too many sets of states that its neighbors can
-    forbid together is named, too, in other words.
+    they may start from them. A variable with too many states of its neighbors to try is named, too, in other words.
     """
     if not model.has_forbidden:
         return None
@@ -166,11 +165,13 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     starts, n = model.unary_offsets[:-1], model.num_variables
     at_risk = np.zeros(len(model.log_unary), dtype=bool)  # states that some neighbor can forbid
     most = np.zeros(n, dtype=np.int64)  # states that all neighbors together can forbid, or more
+    log_joint = np.zeros(n)  # logarithm of the number of states of those neighbors that can forbid some, or more
 
     def count(owner: IntArray, forbidden: BoolArray) -> None:
         """Take in what terms (states of the owner, states of the rest, number of terms) forbid."""
         np.logical_or.at(at_risk, starts[owner] + np.arange(len(forbidden))[:, None], forbidden.any(axis=1))
         np.add.at(most, owner, forbidden.sum(axis=0).max(axis=0))
+        np.add.at(log_joint, owner, forbidden.any(axis=(0, 1)) * math.log(forbidden.shape[1]))
 
     for places, tables in _table_groups(model):
         for end, table in enumerate((tables, tables.transpose(1, 0, 2))):
@@ -182,52 +183,12 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
             count(owner, rows.reshape(len(rows), -1, len(owner)))
     doubtful = np.logical_and.reduceat(at_risk, starts) & (most >= model.num_states) if n else at_risk
     for i in np.flatnonzero(doubtful).tolist():
-        if (defined := _always_defined(model, i)) is None:
-            why = "has forbidden pairs and too many neighbors to check that it always has a state"
-            return i, f"variable {model.names_of_variables()[i]} {why}"
-        if not defined:
-            return i, f"variable {model.names_of_variables()[i]} has no allowed state for some states of its neighbors"
+        name = model.names_of_variables()[i]
+        if log_joint[i] > math.log(_MAX_JOINT):
+            return i, f"variable {name} has forbidden pairs and too many neighbors to check that it always has a state"
+        if (joint_logits(model, i, hard=True)[1].max(axis=0) == -np.inf).any():
+            return i, f"variable {name} has no allowed state for some states of its neighbors"
     return None
-
-
-def _always_defined(model: MarkovRandomField, i: int) -> bool | None:
-    """Whether neighbors always leave variable i a state, by the sets of states (bits) that they forbid together."""
-    everything = (1 << int(model.num_states[i])) - 1
-    terms = _hard_terms(model, i)
-    covers = {0}
-    for _, forbidden in terms:
-        columns = np.unique(forbidden.reshape(len(forbidden), -1), axis=1).T
-        sets = {sum(1 << s for s in np.flatnonzero(column).tolist()) for column in columns}
-        # A smaller set than another of the same term covers nothing more.
-        sets = {a for a in sets if not any(a != b and a & b == a for b in sets)}
-        covers = {a | b for a in covers for b in sets}
-        if everything in covers or len(covers) > _MAX_COVERS:
-            break
-    else:
-        return True
-    around = [v for others, _ in terms for v in others]
-    if len(set(around)) == len(around):  # every term chooses its set by itself
-        return False if everything in covers else None
-    axes = sorted(set(around))
-    if float(np.prod(model.num_states[axes].astype(np.float64))) * model.num_states[i] > _MAX_JOINT:
-        return None
-    closed = np.zeros((int(model.num_states[i]), *model.num_states[axes]), dtype=bool)
-    for others, forbidden in terms:
-        shape = [len(closed), *(int(model.num_states[v]) if v in others else 1 for v in axes)]
-        closed |= forbidden.reshape(shape)
-    return not bool(closed.all(axis=0).any())
-
-
-def _hard_terms(model: MarkovRandomField, i: int) -> list[tuple[list[int], BoolArray]]:
-    """For every term of a variable with -inf its other variables, ascending, and what is forbidden, (states, ...)."""
-    graph, structure = model.adjacency, model.structure
-    around = graph.neighbors[graph.indptr[i] : graph.indptr[i + 1]].tolist()
-    terms: list[tuple[list[int], BoolArray]] = [([j], model.table(i, j) == -np.inf) for j in around]
-    for k in structure.incident.factors[structure.incident.indptr[i] : structure.incident.indptr[i + 1]].tolist():
-        scope, table = model.factor(k)
-        axis = int(np.searchsorted(scope, i))
-        terms.append((np.delete(scope, axis).tolist(), np.moveaxis(table, axis, 0) == -np.inf))
-    return [term for term in terms if term[1].any()]
 
 
 def _without_forbidden(model: MarkovRandomField) -> MarkovRandomField:
@@ -338,14 +299,8 @@ def _over_columns(tables: FloatArray, kind: str, allowed: BoolArray | None = Non
     For tables with -inf ``allowed`` says where they are not: rows forbidden in both columns do not count, in one of
     them they give inf.
     """
-    rows, cols, k = tables.shape
-    best = np.zeros(k)
-    if rows == 2 and cols == 2 and allowed is None:
-        top, bottom = tables[0, 0] - tables[0, 1], tables[1, 0] - tables[1, 1]
-        if kind in ("range", "sigmoid"):
-            return np.abs(top - bottom)
-        top, bottom = np.abs(top), np.abs(bottom)
-        return top + bottom if kind == "l1" else np.maximum(top, bottom)
+    cols = tables.shape[1]
+    best = np.zeros(tables.shape[2])
     for a in range(cols - 1):
         difference = tables[:, a : a + 1] - tables[:, a + 1 :]
         both: Any = True if allowed is None else allowed[:, a : a + 1] & allowed[:, a + 1 :]

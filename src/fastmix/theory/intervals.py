@@ -67,10 +67,10 @@ def rigorous_intervals(
     """Intervals that hold the marginals of a model with a stated confidence, from independent chains of any length.
 
     Each chain contributes one number from 0 to 1 for every state: its average, over the sweeps used, of the indicator
-    of the state or of its conditional probability. These numbers are independent between the chains, whatever the
-    dependence within a chain, and their expectations are within the bias of the marginal. An inequality for averages
-    of independent numbers in [0, 1] (:func:`hoeffding_interval`, :func:`bernstein_half_width`) gives an interval for
-    the expectation, and the bias is added on both sides.
+    of the state or of its conditional probability. These numbers are independent between the chains, and their
+    expectations are within the bias of the marginal. An inequality for averages of independent numbers in [0, 1]
+    (:func:`hoeffding_interval`, :func:`bernstein_half_width`) gives an interval for the expectation, and the bias is
+    added on both sides.
 
     ``mean`` (E,) is the average over the chains. ``bias``, a number or (n,), bounds the total variation distance of a
     chain's marginal at the FIRST sweep used; it falls from there. With ``burn_in`` sweeps left out this is

@@ -8,7 +8,7 @@ Any of them serves Theorem 4 of Liu and Domke (2014); for symmetric R the spectr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -27,11 +27,10 @@ _EPS = float(np.finfo(np.float64).eps)
 # while that takes a fraction of a second, looser for millions of variables with many eigenvalues near the largest.
 _SLACK_AFTER = ((5e7, 1e-10), (4e8, 1e-8), (1.5e9, 1e-6), (math.inf, 1e-4))
 _MAX_VISITS = 6e9  # about ten seconds; then the slack grows until the vector at hand proves something
-_LEAST_STEPS = 24  # whatever the clock says: about a second for a million variables, and the norm to a few per cent
-_ONE_THREAD = 8192  # entries up to which a BLAS does not think of threads
 # Lanczos vectors are kept up to here, and beyond computed a second time; so many at once get memory, in pages that are
 # large: page by page it takes longer than what is written there.
 _STORED_BYTES, _BLOCK = 2**27, 32
+_LEAST_STEPS = 24  # whatever the clock says: about a second for a million variables, and the norm to a few per cent
 
 
 def matrix_norm(R: Any, norm: Norm, *, clock: Clock = NO_LIMIT) -> float:
@@ -123,17 +122,12 @@ def _spectral(matrix: Any, largest: float, clock: Clock = NO_LIMIT) -> tuple[flo
     symmetric = np.array_equal(scaled.indices, other.indices) and np.array_equal(scaled.data, other.data)
     terms = int(np.diff(scaled.indptr).max())
     visits = scaled.nnz + 4 * scaled.shape[0]
-    if symmetric:
-
-        def apply(v: FloatArray) -> FloatArray:
-            return scaled @ v
-
-    else:
+    if not symmetric:
         terms += int(np.diff(other.indptr).max())
         visits += scaled.nnz
 
-        def apply(v: FloatArray) -> FloatArray:
-            return other @ (scaled @ v)
+    def apply(v: FloatArray) -> FloatArray:
+        return scaled @ v if symmetric else other @ (scaled @ v)
 
     value, vector = _perron_bound(apply, scaled.shape[0], visits, clock)
     # Scaling, root, product: another rounding each, within the 4 of _up twice.
@@ -147,27 +141,37 @@ def _perron_bound(
 ) -> tuple[float, FloatArray]:
     """Largest quotient ``(B v)_i / v_i`` for a good v > 0, B symmetric, non-negative and not zero; and v."""
     best, best_vector = float(apply(np.ones(n)).max()), np.ones(n)
-    run = _Lanczos(apply, n)
+    diagonal: list[float] = []
+    beside: list[float] = []  # one longer than the tridiagonal matrix needs: the last is that of the residual
+    blocks: list[FloatArray] = []
     next_check = 6
-    while True:
-        run.step()
-        if run.steps < next_check and not run.exhausted:
+    for current, alpha, beta in _lanczos(apply, n):
+        diagonal.append(alpha)
+        beside.append(beta)
+        steps = len(diagonal)
+        if stored := steps * n * 8 <= _STORED_BYTES:
+            if steps % _BLOCK == 1:
+                blocks.append(np.empty((_BLOCK, n)))
+            blocks[-1][(steps - 1) % _BLOCK] = current
+        # Entries of B are at most n^2, so a beta this small is rounding: the Krylov space is complete.
+        exhausted = beta <= 4.0 * _EPS * max(abs(alpha), *beside[-2:], 1.0)
+        if steps < next_check and not exhausted:
             continue
-        work = float(run.steps) * visits
-        last = run.exhausted or work > _MAX_VISITS or (run.steps >= _LEAST_STEPS and clock.past())
-        next_check = run.steps + 4 + run.steps // 4
-        theta = run.largest_ritz_value()
+        work = float(steps) * visits
+        last = exhausted or work > _MAX_VISITS or (steps >= _LEAST_STEPS and clock.past())
+        next_check = steps + 4 + steps // 4
+        theta = _largest_ritz_value(diagonal, beside)
         slack = next(slack for limit, slack in _SLACK_AFTER if work <= limit)
-        if not theta > 0.0 or best <= theta * (1.0 + slack):
-            return best, best_vector
-        while True:
-            shift = theta * (1.0 + slack)
-            if shift >= best:
-                break
-            coefficients, residual = run.solve(shift)
+        while theta > 0.0 and (shift := theta * (1.0 + slack)) < best:
+            coefficients = _solve(diagonal, beside, shift, n)
+            residual = 0.0 if exhausted else beta * abs(float(coefficients[-1])) * float(np.abs(current).max())
             if residual < 0.5:
-                vector = run.combine(coefficients)
-                value = _quotient(apply, vector)
+                vector, room = np.zeros(n), np.empty(n)
+                kept = (other for block in blocks for other in block)
+                again = kept if stored else (other for other, _, _ in _lanczos(apply, n))
+                for weight, other in zip(coefficients.tolist(), again, strict=False):
+                    vector += np.multiply(other, weight, out=room)
+                value = float((apply(vector) / vector).max()) if vector.min() > 0.0 else math.inf
                 if value < best:
                     best, best_vector = value, vector / vector.max()
                 if value <= shift:
@@ -175,106 +179,51 @@ def _perron_bound(
             if not last:
                 break
             slack *= 4.0
-        if last:
-            return best, best_vector
-
-
-def _quotient(apply: Callable[[FloatArray], FloatArray], vector: FloatArray) -> float:
-    """Largest ``(B v)_i / v_i``; infinite unless v is positive."""
-    if not vector.min() > 0.0 or not np.isfinite(vector).all():
-        return math.inf
-    return float((apply(vector) / vector).max())
-
-
-def _product(a: FloatArray, b: FloatArray) -> float:
-    """The inner product on one thread: those of a BLAS wait for each other on a busy machine, thirty times as long."""
-    return sum(float(a[k : k + _ONE_THREAD] @ b[k : k + _ONE_THREAD]) for k in range(0, len(a), _ONE_THREAD))
-
-
-class _Lanczos:
-    """The Lanczos recurrence ``B Q = Q T + beta q e^T`` from the vector of ones, without reorthogonalisation.
-
-    Lost orthogonality only delays convergence, and what is concluded from Q is verified.
-    """
-
-    def __init__(self, apply: Callable[[FloatArray], FloatArray], n: int) -> None:
-        self._apply, self._n = apply, n
-        self._stored: list[FloatArray] | None = []  # blocks of vectors
-        self._diagonal: list[float] = []
-        self._beside: list[float] = []  # one longer than T needs: the last is the beta of the residual
-        self._current, self._before = self._start()
-        self._room = np.empty(n)
-        self.exhausted = False
-
-    def _start(self) -> tuple[FloatArray, FloatArray]:
-        return np.full(self._n, 1.0 / math.sqrt(self._n)), np.zeros(self._n)
-
-    @property
-    def steps(self) -> int:
-        return len(self._diagonal)
-
-    def step(self) -> None:
-        if self._stored is not None:
-            block, row = divmod(self.steps, _BLOCK)
-            if row == 0:
-                self._stored.append(np.empty((_BLOCK, self._n)))
-            self._stored[block][row] = self._current
-            if (self.steps + 2) * self._n * 8 > _STORED_BYTES:
-                self._stored = None
-        beta = self._beside[-1] if self._beside else 0.0
-        w, room = self._apply(self._current), self._room
-        w -= np.multiply(self._before, beta, out=room)
-        alpha = _product(self._current, w)
-        w -= np.multiply(self._current, alpha, out=room)
-        beta = math.sqrt(_product(w, w))
-        self._diagonal.append(alpha)
-        self._beside.append(beta)
-        # Entries of B are at most n^2, so a beta this small is rounding: the Krylov space is complete.
-        self.exhausted = beta <= 4.0 * _EPS * max(abs(alpha), *self._beside[-2:], 1.0)
-        if not self.exhausted:
-            w /= beta
-        self._before, self._current = self._current, w
-
-    def largest_ritz_value(self) -> float:
-        from scipy.linalg.lapack import dstebz  # eigh_tridiagonal without its checks, ten times faster for small T
-
-        k = self.steps
-        if k == 1:
-            return self._diagonal[0]
-        _, values, _, _, info = dstebz(self._diagonal, self._beside[:-1], 2, 0.0, 0.0, k, k, 0.0, "E")
-        return float(values[0]) if info == 0 else 0.0
-
-    def solve(self, shift: float) -> tuple[FloatArray, float]:
-        """Coefficients of the approximate solution of ``(shift I - B) v = 1``, and its largest residual."""
-        from scipy.linalg.lapack import dptsv
-
-        right = np.zeros(self.steps)
-        right[0] = math.sqrt(self._n)
-        diagonal = shift - np.array(self._diagonal)
-        if self.steps == 1:
-            coefficients, info = right / diagonal, int(diagonal[0] <= 0.0)
         else:
-            _, _, coefficients, info = dptsv(diagonal, np.negative(self._beside[:-1]), right)
-        if info:  # not positive definite: the shift is within rounding of the largest Ritz value
-            return right, math.inf
-        if self.exhausted:
-            return coefficients, 0.0
-        return coefficients, self._beside[-1] * abs(float(coefficients[-1])) * float(np.abs(self._current).max())
+            return best, best_vector
+    raise AssertionError("the recurrence has no end")
 
-    def combine(self, coefficients: FloatArray) -> FloatArray:
-        """The vector with these coefficients; the recurrence runs a second time if its vectors were not kept."""
-        total = np.zeros(self._n)
-        if self._stored is not None:
-            for k, weight in enumerate(coefficients.tolist()):
-                total += np.multiply(self._stored[k // _BLOCK][k % _BLOCK], weight, out=self._room)
-            return total
-        current, before = self._start()
-        beta = 0.0
-        for weight, alpha, following in zip(coefficients.tolist(), self._diagonal, self._beside, strict=True):
-            total += weight * current
-            w = self._apply(current)
-            w -= beta * before
-            w -= alpha * current
-            w /= following if following > 0.0 else 1.0
-            before, current, beta = current, w, following
-        return total
+
+def _lanczos(apply: Callable[[FloatArray], FloatArray], n: int) -> Iterator[tuple[FloatArray, float, float]]:
+    """The recurrence ``B Q = Q T + beta q e^T`` from the vector of ones, without reorthogonalisation.
+
+    At every step the next vector q, and the numbers of T on and beside its diagonal. Lost orthogonality only delays
+    convergence, and what is concluded from Q is verified.
+    """
+    current, before, room, beta = np.full(n, 1.0 / math.sqrt(n)), np.zeros(n), np.empty(n), 0.0
+    while True:
+        following = apply(current)
+        following -= np.multiply(before, beta, out=room)  # fresh memory takes longer than the product
+        alpha = _dot(current, following)
+        following -= np.multiply(current, alpha, out=room)
+        beta = math.sqrt(_dot(following, following))
+        following /= beta or 1.0
+        yield current, alpha, beta
+        before, current = current, following
+
+
+def _dot(a: FloatArray, b: FloatArray) -> float:
+    """The inner product on one thread: those of a BLAS wait for each other on a busy machine, thirty times as long."""
+    return float(np.einsum("i,i", a, b))
+
+
+def _largest_ritz_value(diagonal: list[float], beside: list[float]) -> float:
+    from scipy.linalg.lapack import dstebz  # eigh_tridiagonal without its checks, ten times faster for small T
+
+    k = len(diagonal)
+    if k == 1:
+        return diagonal[0]
+    _, values, _, _, info = dstebz(diagonal, beside[:-1], 2, 0.0, 0.0, k, k, 0.0, "E")
+    return float(values[0]) if info == 0 else 0.0
+
+
+def _solve(diagonal: list[float], beside: list[float], shift: float, n: int) -> FloatArray:
+    """Coefficients of the approximate solution of ``(shift I - B) v = 1``; infinite if the shift is too small."""
+    from scipy.linalg.lapack import dptsv
+
+    right = np.zeros(len(diagonal))
+    right[0] = math.sqrt(n)
+    if len(right) == 1:
+        return right / (shift - diagonal[0])
+    _, _, coefficients, info = dptsv(shift - np.array(diagonal), np.negative(beside[:-1]), right)
+    return coefficients if info == 0 else np.full(len(right), np.inf)

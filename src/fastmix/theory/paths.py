@@ -45,16 +45,13 @@ def path_constant(matrix: Any, width: float, *, clock: Clock = NO_LIMIT) -> tupl
     points = 1
     limit = int(min(_MAX_POINTS, max(24, _MAX_VISITS / (bound.cost + 1.0))))
     while loss * width > _TOLERANCE and points < limit and not clock.past():
-        part, left, right, low, high = heapq.heappop(intervals)
+        _, left, right, low, high = heapq.heappop(intervals)
         middle = 0.5 * (left + right)
         value = min(bound(middle), high)  # K increases
         points += 1
         for begin, end, first, second in ((left, middle, low, value), (middle, right, value, high)):
             heapq.heappush(intervals, (-max(0.0, second - first) * (end - begin), begin, end, first, second))
-        loss = -math.fsum(interval[0] for interval in intervals) if points % 16 == 0 else loss + part * 0.25
-        loss = max(loss, 0.0)
-        if loss * width <= _TOLERANCE:
-            loss = -math.fsum(interval[0] for interval in intervals)
+        loss = -math.fsum(interval[0] for interval in intervals)
     integral = math.fsum((end - begin) * high for _, begin, end, _, high in intervals) * (1.0 + 8.0 * _EPS)
     return width * integral * (1.0 + 8.0 * _EPS), last
 

@@ -22,7 +22,7 @@ __all__ = ["split_model"]
 _STEPS = 40
 _PASSES = 4  # of the ascent behind the width, for every step
 _MAX_WORK = 5e8  # numbers visited by all passes; larger models are not split
-_CUTS = (0.5, 0.7, 0.85, 0.95)  # quantiles of the dependencies at which the first split is tried
+_CUT = 0.7  # quantile of the dependencies that the first split leaves to the width
 
 
 def split_model(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> tuple[float, float]:
@@ -71,7 +71,7 @@ class _Problem:
         return width + 2.0 * self._error, norms.matrix_norm(rest, "spectral", clock=self._clock)
 
     def descend(self) -> FloatArray | None:
-        """Shares by projected steps along the slopes, from the best cut of all strong couplings."""
+        """Shares by projected steps along the slopes."""
         matrix, m = self._matrix, self._model.num_edges
         if not matrix.shape[0]:
             return None
@@ -79,17 +79,12 @@ class _Problem:
         steps = int(min(_STEPS, _STEPS * _MAX_WORK / passes))
         if steps < 15:
             return None
-        best, best_shares = np.inf, None
-        for cut in np.quantile(self._ranges, _CUTS):
-            shares = np.minimum(1.0, cut / np.maximum(self._ranges, 1e-300))
-            ascent = Ascent(matrix)
-            ascent.run(16, data=matrix.data * shares[self._edge])
-            value = self._value(ascent, shares)[0]
-            if value < best:
-                best, best_shares, start = value, shares, ascent
-        if best_shares is None:
-            return None
-        shares, ascent = best_shares, start
+        # Strong couplings are cut off for a start.
+        cut = np.quantile(self._ranges, _CUT)
+        shares = np.minimum(1.0, cut / np.maximum(self._ranges, 1e-300))
+        best, best_shares = np.inf, shares
+        ascent = Ascent(matrix)
+        ascent.run(16, data=matrix.data * shares[self._edge])
         weights = matrix.data[self._upper]
         rows, cols, edge = self._rows[self._upper], self._cols[self._upper], self._edge[self._upper]
         for k in range(steps):

@@ -33,7 +33,7 @@ __all__ = [
 
 _EPS = float(np.finfo(np.float64).eps)
 _RANK = 8  # of the two factors of the dual; more change the fourth digit
-_DENSE = 3000  # up to this many coordinates the norm is proved by Cholesky factorisations
+_DENSE = 3000  # up to this many coordinates all eigenvalues are computed
 _MAX_WORK = 2e9  # numbers visited by the ascent: a few seconds
 _MAX_ASCENT = 400_000  # beyond so many coordinates no diagonal is sought
 _SECONDS_PER_CUBE = 1e-9  # times n^3: of a diagonal that is proved by dense matrices, all steps together
@@ -51,8 +51,7 @@ class Width:
 
     value: float
     diagonal: FloatArray  # (N,) the e with ``norm(B + diag(e)) <= value / 2``
-    least: float  # a lower bound by duality, accurate to rounding: what another diagonal could reach at best
-    proof: str  # "cholesky", "positive vector", "random vectors" (but for 1e-20 of draws) or "none" (no couplings)
+    proof: str  # "eigenvalues", "positive vector", "random vectors" (but for 1e-20 of draws) or "none" (no couplings)
 
 
 def model_width(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Width:
@@ -65,9 +64,9 @@ def model_width(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Width:
         return _KNOWN[model]
     matrix, error = coupling_matrix(model)
     if not np.isfinite(matrix.data).all():
-        return Width(math.inf, np.zeros(matrix.shape[0]), math.inf, "none")
+        return Width(math.inf, np.zeros(matrix.shape[0]), "none")
     width = matrix_width(matrix, clock=clock)
-    result = Width(width.value + 2.0 * error, width.diagonal, width.least, width.proof)
+    result = Width(width.value + 2.0 * error, width.diagonal, width.proof)
     if not clock.past(0.5):
         _KNOWN[model] = result
     return result
@@ -166,24 +165,23 @@ def matrix_width(matrix: Any, *, clock: Clock = NO_LIMIT) -> Width:
     """The width of a symmetric matrix with a free diagonal, from above.
 
     Two candidates: no diagonal, proved by a positive vector for the absolute values (the best one when signs can be
-    removed: trees, attractive models on bipartite graphs), and the diagonal of an ascent on the dual problem.
+    removed: trees, attractive models on bipartite graphs), and the diagonal of an ascent on the dual problem, whose
+    value bounds the width from below.
     """
     n = matrix.shape[0]
     size = abs(matrix)
     # Twice what the absolute values prove, without a diagonal.
-    best = Width(2.0 * norms.matrix_norm(size, "spectral", clock=clock), np.zeros(n), 0.0, "positive vector")
+    best = Width(2.0 * norms.matrix_norm(size, "spectral", clock=clock), np.zeros(n), "positive vector")
     if best.value == 0.0:
-        return Width(0.0, np.zeros(n), 0.0, "none")
+        return Width(0.0, np.zeros(n), "none")
     scale = best.value / 2.0
     scaled = matrix / scale
-    balanced = n <= _MAX_ASCENT and _balanced(matrix)
-    if n > _MAX_ASCENT or balanced or (n <= _DENSE and _SECONDS_PER_CUBE * n**3 > clock.left()):
-        return Width(best.value, best.diagonal, best.value if balanced else 0.0, best.proof)
+    if n > _MAX_ASCENT or _balanced(matrix) or (n <= _DENSE and _SECONDS_PER_CUBE * n**3 > clock.left()):
+        return best
     ascent = Ascent(scaled)
     ascent.run(clock=clock)
     diagonal, least = ascent.diagonal, ascent.value
-    best = Width(best.value, best.diagonal, min(least * scale, best.value), best.proof)
-    if best.least >= 0.9995 * best.value or clock.past():
+    if least * scale >= 0.9995 * best.value or clock.past():
         return best
     t, estimate = 1.0, norm_estimate(scaled, diagonal)
     if n <= _DENSE and estimate > 0.51 * least:
@@ -193,7 +191,7 @@ def matrix_width(matrix: Any, *, clock: Clock = NO_LIMIT) -> Width:
     value, proof = norm_from_above(scaled, t * diagonal, estimate, clock=clock)
     if 2.0 * scale * value < best.value:
         value = math.nextafter(2.0 * scale * value * (1.0 + 4.0 * _EPS), math.inf)
-        best = Width(value, scale * t * diagonal, min(best.least, value), proof)
+        best = Width(value, scale * t * diagonal, proof)
     return best
 
 
@@ -212,7 +210,7 @@ def _balanced(matrix: Any) -> bool:
 
 
 def norm_estimate(matrix: Any, diagonal: FloatArray) -> float:
-    """The spectral norm of ``B + diag(e)`` by Lanczos, from below, to three digits or so."""
+    """The spectral norm of ``B + diag(e)``, beyond 3,000 coordinates by Lanczos, from below, to three digits or so."""
     n = matrix.shape[0]
     if n <= _DENSE:
         from scipy.linalg import eigvalsh
@@ -220,60 +218,29 @@ def norm_estimate(matrix: Any, diagonal: FloatArray) -> float:
         values = eigvalsh(matrix.toarray() + np.diag(diagonal))
         return float(max(-values[0], values[-1]))
     from scipy.sparse import csr_array, diags_array
-    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+    from scipy.sparse.linalg import eigsh
 
-    shifted = csr_array(matrix + diags_array(diagonal))
     start = np.random.default_rng(1).normal(size=n)
-    try:
-        values = eigsh(shifted, k=1, which="LM", tol=2e-3, v0=start, ncv=24, maxiter=12, return_eigenvectors=False)
-    except ArpackNoConvergence as error:
-        values = error.eigenvalues
-    if len(values):
-        return float(np.abs(values).max())
-    vector = start / np.linalg.norm(start)
-    for _ in range(60):
-        vector = shifted @ (shifted @ vector)
-        size = float(np.linalg.norm(vector))
-        vector /= size
-    return math.sqrt(size)
+    shifted = csr_array(matrix + diags_array(diagonal))
+    return abs(float(eigsh(shifted, k=1, which="LM", tol=2e-3, v0=start, ncv=24, return_eigenvectors=False)[0]))
 
 
 def norm_from_above(
     matrix: Any, diagonal: FloatArray, estimate: float, *, clock: Clock = NO_LIMIT
 ) -> tuple[float, str]:
-    """The spectral norm of ``B + diag(e)``, proved from above, and by what.
+    """The spectral norm of ``B + diag(e)``, proved from above, and by what; from :func:`norm_estimate` of it.
 
-    Up to 3,000 coordinates by two Cholesky factorisations (Rump 2006, "Verification of positive definiteness").
-    Beyond, by Chebyshev polynomials T_k of the matrix over an estimate h, applied to random vectors g: with u the
-    eigenvector of the norm x h, ``|g^T u| T_k(x) <= ||T_k(M / h) g||``, so that a lower bound on ``|g^T u|``, which
-    fails with a probability of 1e-20, bounds x from above.
+    Up to 3,000 coordinates the estimate is that of all eigenvalues, which are those of a matrix that differs by at most
+    ``c n^2 eps`` of the Frobenius norm, c a small number (Higham 2002, "Accuracy and stability of numerical
+    algorithms", Lemma 19.3). Beyond, by Chebyshev polynomials T_k of the matrix over an estimate h, applied to random
+    vectors g: with u the eigenvector of the norm x h, ``|g^T u| T_k(x) <= ||T_k(M / h) g||``, so that a lower bound on
+    ``|g^T u|``, which fails with a probability of 1e-20, bounds x from above.
     """
     n = matrix.shape[0]
     if n <= _DENSE:
-        return _norm_by_cholesky(matrix.toarray() + np.diag(diagonal), estimate), "cholesky"
+        size = math.sqrt(float(matrix.data @ matrix.data + diagonal @ diagonal))
+        return estimate + 32.0 * (n + 1.0) ** 2 * _EPS * size, "eigenvalues"
     return _norm_by_random_vectors(matrix, diagonal, estimate, clock), "random vectors"
-
-
-def _norm_by_cholesky(dense: FloatArray, estimate: float) -> float:
-    from scipy.linalg.lapack import dpotrf
-
-    n = len(dense)
-    row_sum = float(np.abs(dense).sum(axis=1).max()) * (1.0 + n * _EPS)
-    limit = estimate * (1.0 + 1e-12)
-    while limit < row_sum:
-        # If the factorisation of A - c I succeeds in floating point, A is positive semidefinite; its trace is at most
-        # 2 n limit, and forming the diagonal adds another rounding.
-        gamma = (n + 2) * _EPS
-        slack = (gamma / (1.0 - 2.0 * gamma) * 2.0 * n + 8.0 * _EPS) * limit
-        for sign in (1.0, -1.0):
-            shifted = sign * dense
-            shifted[np.arange(n), np.arange(n)] += limit
-            if dpotrf(shifted, lower=1, overwrite_a=1)[1]:
-                break
-        else:
-            return limit + slack
-        limit = (limit + slack) * (1.0 + 1e-6) if limit == estimate * (1.0 + 1e-12) else limit * (1.0 + 1e-3)
-    return row_sum  # by Gershgorin
 
 
 def _norm_by_random_vectors(matrix: Any, diagonal: FloatArray, estimate: float, clock: Clock) -> float:
