@@ -192,10 +192,9 @@ def ascend(
     return start.q
 
 
-def expected_tables(model: MarkovRandomField, q: FloatArray, tables: FloatArray) -> float:
-    """The mean of the sum of tables, laid out as ``log_pairwise``, under the product distribution q."""
-    weights = _products(model, q)
-    return float(weights[weights > 0.0] @ tables[weights > 0.0])
+def expected_tables(model: MarkovRandomField, q: FloatArray) -> float:
+    """The mean of the sum of the tables under the product distribution q; for models without forbidden pairs."""
+    return float(_products(model, q) @ model.log_pairwise)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from fastmix.exact.search import find_order
 from fastmix.exact.tree import plan_tree
 from fastmix.graphs.basics import label_components, sparse_matrix
 from fastmix.methods.base import DEFAULT_SECONDS
-from fastmix.methods.cuts import best_expansion, check_expansion, cut_states, gauge_of
+from fastmix.methods.cuts import best_expansion, check_expansion, cut_states
 from fastmix.methods.starts import find_modes, finite_arrays, random_states
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of
@@ -327,7 +327,7 @@ class _Search:
         return "search"
 
     def _cut(self) -> None:
-        states, rounding = cut_states(self.model, gauge_of(self.model))
+        states, rounding = cut_states(self.model)
         self.offer(states)
         self.upper = min(self.upper, self.value + rounding)
         self.stats["rounding"] = rounding

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from fastmix._arrays import IntArray
-from fastmix._checks import check_accuracy, check_count, check_positive
-from fastmix._clock import Clock, Report
+from fastmix._checks import check_accuracy, check_count
+from fastmix._clock import Report
 from fastmix.chains.base import make_chains
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
@@ -21,14 +20,15 @@ from fastmix.methods.diagnostics import Summary, student_quantile, summarise
 from fastmix.methods.sample_result import TemperResult
 from fastmix.methods.sampling_run import edge_averages
 from fastmix.methods.starts import check_starts
-from fastmix.methods.tempering.ladder import CudaLadder, Ladder, check_swendsen_wang_moves
-from fastmix.methods.tempering.path import TemperingPath, make_path
+from fastmix.methods.swendsen_wang import check_swendsen_wang, is_swendsen_wang
+from fastmix.methods.tempering.ladder import CudaLadder, Ladder
+from fastmix.methods.tempering.path import make_path
 from fastmix.methods.tempering.phases import outweighing
 from fastmix.methods.tempering.run import Run
+from fastmix.methods.tempering.rungs import MOST_RUNGS
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.results import Status
-from fastmix.theory.certificates import certify
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -41,13 +41,11 @@ _MOST_SWEEPS = 1_000_000  # where an accuracy decides
 _LEAST_BURN_IN = 200
 _SPARSE = 6.0  # neighbors a variable on average, up to which clusters of differing variables are worth a try
 _MOST_STATES = 256
-_MOST_REPLICAS = 10_000
 _MIN_TRIPS = 10.0
 _SIGMAS = 3.0  # by which a lower bound may exceed an estimate of log Z
 _SHOWN = 24  # states of a configuration that a note shows
 _THREE_SIGMA = 0.9986501019683699  # probability below three standard deviations of a normal distribution
 _MAX_R_HAT = 1.1
-_BASE_ACCURACY = 0.01
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,6 @@ class Tempered(Method):
     takes_factors: ClassVar[bool] = True
     shares: ClassVar[bool] = True
 
-    norm_bound: float | None = option(help="Where the path of replica exchange begins; at the uniform distribution.")
     num_replicas: int | None = option(help="Rungs of a ladder; as many as the model needs by default.")
     num_ensembles: int | None = option(help="Independent ladders (pairs of them with houdayer); 4 to 16 by default.")
     num_sweeps: int | None = option(help="Sweeps of every replica that are averaged; 5,000 by default.")
@@ -75,22 +72,17 @@ class Tempered(Method):
     confidence: float = option(0.95, help="Of the lower bound on log Z.")
 
     def __post_init__(self) -> None:
-        if self.norm_bound is not None:
-            check_positive("norm_bound", self.norm_bound, or_zero=True)
         if not 0.0 < self.confidence < 1.0:
             raise ValueError(f"confidence must be between 0 and 1, got {self.confidence!r}")
-        limits = {"num_replicas": (2, _MOST_REPLICAS), "num_ensembles": (2, None), "num_sweeps": (1, None)}
+        limits = {"num_replicas": (2, MOST_RUNGS), "num_ensembles": (2, None), "num_sweeps": (1, None)}
         for name, (least, most) in (limits | {"burn_in": (0, None)}).items():
             if (value := getattr(self, name)) is not None:
                 check_count(name, value, least=least, most=most)
         if self.accuracy is not None:
             check_accuracy(self.accuracy)
-        if self.moves != "auto":
-            unknown = (
-                [self.moves] if isinstance(self.moves, str) else [name for name in self.moves if name not in MOVES]
-            )
-            if unknown:
-                raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {unknown[0]!r}")
+        for name in [self.moves] if isinstance(self.moves, str) else self.moves:
+            if name not in MOVES and self.moves != "auto":
+                raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {name!r}")
 
     def budget(self) -> float | None:
         """A minute, unless the amount of work is known."""
@@ -108,8 +100,8 @@ class Tempered(Method):
 
     def run(self, model: MarkovRandomField, context: Context) -> TemperResult:
         """Marginals and log Z of the highest rung."""
-        path = make_path(model, norm_bound=self.norm_bound, clock=context.clock)
-        moves = _choose_moves(self.moves, path)
+        path = make_path(model)
+        moves = _choose_moves(self.moves, path.model)
 
         def make_cpu() -> Ladder:
             pairs, clusters = (name in moves for name in MOVES)
@@ -123,8 +115,7 @@ class Tempered(Method):
 
         ladder, place = make_chains(context.backend, make_cpu, make_cuda)
         moves = moves if ladder.device == "cpu" else ()
-        certified = _certified_sweeps(path, self.norm_bound, context.clock)
-        plan = self._planned(context.clock.asked, certified or 0)
+        plan = self._planned(context.clock.asked)
         run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals))
         stopped_by = run.go()
         if not run.statistics.num_batches:
@@ -139,7 +130,7 @@ class Tempered(Method):
         except KeyboardInterrupt:
             stopped_by = "interrupt"
         place = place if ladder.sharing is None else f"cpu ({ladder.sharing})"
-        stats: dict[str, Any] = {"stopped_by": stopped_by, "certified_sweeps": certified, "backend": place}
+        stats: dict[str, Any] = {"stopped_by": stopped_by, "backend": place}
         if run.cut_short:
             stats["cut_short"] = True
         if context.edge_marginals:
@@ -147,7 +138,7 @@ class Tempered(Method):
         options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(moves)}
         return _result(model, run, bound, stats, {"device": ladder.device, "options": options})
 
-    def _planned(self, limit: float | None, certified: int) -> Tempered:
+    def _planned(self, limit: float | None) -> Tempered:
         """The same with numbers of sweeps that were not given, unless a time limit decides."""
         sweeps, burn_in = self.num_sweeps, self.burn_in
         if sweeps is None and self.accuracy is not None:
@@ -156,13 +147,12 @@ class Tempered(Method):
             sweeps = _NUM_SWEEPS
         if burn_in is None and sweeps is not None:
             burn_in = max(_LEAST_BURN_IN, min(sweeps, _NUM_SWEEPS if self.accuracy is not None else sweeps) // 4)
-        return replace(self, num_sweeps=sweeps, burn_in=None if burn_in is None else max(burn_in, certified))
+        return replace(self, num_sweeps=sweeps, burn_in=burn_in)
 
 
 def temper(
     model: MarkovRandomField,
     *,
-    norm_bound: float | None = None,
     num_replicas: int | None = None,
     num_ensembles: int | None = None,
     num_sweeps: int | None = None,
@@ -192,10 +182,6 @@ def temper(
     model : MarkovRandomField
         Any state counts up to 256. Forbidden pairs are kept at all rungs, as long as every conditional distribution is
         defined; there is no log Z then, because it is unknown at the start of the path.
-    norm_bound : float, optional
-        Where the path starts, see :func:`fastmix.methods.tempering.path.make_path`: by default at the uniform
-        distribution, from which unaries and couplings grow together, which is the best by measurement. 0 starts at
-        independent variables; a positive number goes through the projection of the model onto that dependency norm.
     num_replicas : int, optional
         Rungs K of a ladder, from 2 to 10,000; 2 Lambda + 1 by default.
     num_ensembles : int, optional
@@ -270,7 +256,7 @@ def temper(
     >>> bool(abs(result.log_z - infer(model, method="exact").log_z) < 4 * result.log_z_std_error)
     True
     """
-    method = Tempered(norm_bound, num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, moves, confidence)
+    method = Tempered(num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, moves, confidence)
     return run_method(
         method, model, evidence=evidence, edge_marginals=edge_marginals, seed=seed, num_threads=num_threads,
         backend=backend, time_limit=time_limit, progress=progress, executor=executor,
@@ -285,29 +271,14 @@ def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
     return "auto" if text == "auto" else () if text == "none" else tuple(name.strip() for name in text.split(","))
 
 
-def _choose_moves(moves: Literal["auto"] | Sequence[str], path: TemperingPath) -> tuple[str, ...]:
-    """The moves to make, in the order of ``MOVES``."""
+def _choose_moves(moves: Literal["auto"] | Sequence[str], model: MarkovRandomField) -> tuple[str, ...]:
+    """The moves to make, in the order of ``MOVES``; ``auto`` takes those that fit."""
     if isinstance(moves, str):
-        model = path.model
-        moves = ["houdayer"] if 0 < 2 * model.num_edges <= _SPARSE * model.num_variables else []
-        if path.forbidden is None and model.num_edges:
-            with suppress(UnfitMethodError):
-                check_swendsen_wang_moves(path)
-                moves.append("swendsen-wang")
-    elif "swendsen-wang" in moves:
-        check_swendsen_wang_moves(path)
+        fits = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables, model.num_edges and is_swendsen_wang(model)
+        return tuple(name for name, wanted in zip(MOVES, fits, strict=True) if wanted)
+    if "swendsen-wang" in moves:
+        check_swendsen_wang(model)
     return tuple(name for name in MOVES if name in moves)
-
-
-def _certified_sweeps(path: TemperingPath, norm_bound: float | None, clock: Clock) -> int | None:
-    """Sweeps that provably bring Gibbs sampling of the projected model to an accuracy of 0.01, if they are known."""
-    if path.kind != "projected" or norm_bound is None or norm_bound >= 1.0:
-        return None
-    found = certify(
-        path.model_at(0.5), accuracy=_BASE_ACCURACY, criterion="dobrushin", per_variable=True,
-        time_limit=clock.rest(0.1),
-    )  # fmt: skip
-    return found.num_sweeps
 
 
 # -- what comes back --------------------------------------------------------------------------------------------------
@@ -350,7 +321,7 @@ def _contradiction(run: Run, log_z: float, std_error: float, lower: float | None
 def _result(
     model: MarkovRandomField,
     run: Run,
-    bound: tuple[float, float] | None,
+    bound: float | None,
     stats: dict[str, Any],
     origin: dict[str, Any],
 ) -> TemperResult:
@@ -361,12 +332,12 @@ def _result(
     trips = counts.trips.reshape(run.num_ensembles, -1).sum(axis=1)
     overlooked = 1.0 / (float(trips.sum()) + 1.0)
     few = student_quantile(run.num_ensembles - 1, _THREE_SIGMA) / 3.0  # three of these errors cover as much as of many
-    ratio, start = run.log_z(), ladder.path.log_z
-    if not math.isfinite(ratio.value):  # some rungs have not been compared yet
+    (ratio, ratio_error), start = run.log_z(), ladder.path.log_z
+    if not math.isfinite(ratio):  # some rungs have not been compared yet
         start = None
-    log_z = None if start is None else start + ratio.value
-    log_z_error = None if start is None else math.hypot(ratio.std_error * few, overlooked)
-    lower = None if start is None or bound is None else start + bound[0]
+    log_z = None if start is None else start + ratio
+    log_z_error = None if start is None else math.hypot(ratio_error * few, overlooked)
+    lower = None if start is None or bound is None else start + bound
     status, note = _assess(run, summary, trips)
     why = None
     if status == Status.OK and log_z is not None and log_z_error is not None:
@@ -387,9 +358,7 @@ def _result(
         "num_ensembles": run.num_ensembles, "num_ladders": ladder.num_ladders, "num_replicas": ladder.num_rungs,
         "num_sweeps": run.statistics.num_sweeps, "burn_in": run.burned, "barrier": float(rejection.sum()),
         "round_trips": int(trips.sum()), "updates": run.updates, "updates_per_second": run.updates_per_second(),
-        "path": ladder.path.kind, "note": note,
-        "log_z_integral": None if start is None else start + ratio.integral,
-        "log_z_annealed": None if start is None or bound is None else start + bound[1],
+        "note": note,
     }  # fmt: skip
     return TemperResult(
         model=model,
@@ -410,5 +379,5 @@ def _result(
         positions=ladder.positions,
         rejection=rejection,
         round_trips=trips,
-        states=ladder.get_top_states().astype(np.int64),
+        states=ladder.chains.get_top_states(),
     )

@@ -15,7 +15,7 @@ from fastmix.chains.cpu import CpuChains, Kernel
 from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import tables_fit
 from fastmix.errors import UnfitMethodError
-from fastmix.methods.swendsen_wang import _normal_form, check_swendsen_wang
+from fastmix.methods.swendsen_wang import normal_form
 from fastmix.methods.tempering.path import TemperingPath
 
 if TYPE_CHECKING:
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from fastmix.chains.sharing import Sharing
     from fastmix.executors import Pool
 
-__all__ = ["CudaLadder", "Ladder", "SwendsenWangMoves", "check_swendsen_wang_moves", "derive_seed"]
+__all__ = ["CudaLadder", "Ladder", "derive_seed"]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
-_PERCOLATING = 0.9  # share of the largest cluster beyond which exchanging clusters only exchanges the ladders
 _LEAST_RUNGS = 3
 _SHARED_LANES = 128  # replicas that go to a worker together: fewer are slower each
 
@@ -72,13 +71,13 @@ class Ladder:
 
     def population(self, size: int, *, seed: int) -> CpuChains:
         """Chains without parameters for one model of the path after another."""
-        structure, forbidden = self.path.model.structure, self.path.forbidden is not None
+        structure, forbidden = self.path.model.structure, self.path.forbidden
         return CpuChains(structure, num_chains=size, seed=seed, num_threads=1, forbidden=forbidden, steady=False)
 
     def _make_chains(self, num_rungs: int, num_ladders: int, seed: int) -> Chains:
         return CpuChains(
             self.path.model.structure, num_chains=num_ladders, num_sets=num_rungs, seed=seed,
-            num_threads=self.num_threads, forbidden=self.path.forbidden is not None, kernel=self._kernel,
+            num_threads=self.num_threads, forbidden=self.path.forbidden, kernel=self._kernel,
         )  # fmt: skip
 
     @property
@@ -107,15 +106,12 @@ class Ladder:
         self.chains.load(self.path.thetas, self.path.coefficients(self.positions))
         self.chains.set_states(states.reshape(num_rungs * self.num_ladders, n))
         self.shifts = np.zeros(num_rungs - 1)
-        self._round = self._first_pair_rung = 0
-        # Of blocks of ladders that are worked on at the same time, by the first ladder of each.
-        self._cluster_counts = np.zeros((self.num_ladders, num_rungs, 3), dtype=np.int64)
-        self._swendsen_wang: SwendsenWangMoves | None = None
+        self._round = 0
         if self.clusters:
+            self._forms = [normal_form(self.path.model_at(position)) for position in self.positions.tolist()]
             seed = derive_seed(self.seed, self._phase, 1)  # not that of the sweeps, whose streams are the same ones
             streams = make_streams(seed, 0, self.num_ladders * num_rungs).T.reshape(-1, num_rungs, 4)
-            random = np.ascontiguousarray(streams.transpose(1, 0, 2))
-            self._swendsen_wang = SwendsenWangMoves(self.path, self.positions, random)
+            self._random = np.ascontiguousarray(streams.transpose(1, 0, 2))  # of the cluster sweeps, (K, C, 4)
         if self.pool is not None and isinstance(self.chains, CpuChains):
             from fastmix.chains.sharing import Sharing
 
@@ -129,22 +125,18 @@ class Ladder:
     # -- parts ------------------------------------------------------------------------------------------------------
 
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
-        """All that changes about some ladders; the counts of cluster moves go with the first."""
+        """All that changes about some ladders."""
         assert isinstance(self.chains, CpuChains)
-        counts = self._cluster_counts.sum(axis=0) * int(first == 0)
-        random = None if self._swendsen_wang is None else self._swendsen_wang.random[:, first:last]
-        return self.chains.pack(first, last), self._shifts, (self._round, self._first_pair_rung), counts, random
+        random = self._random[:, first:last] if self.clusters else None
+        return self.chains.pack(first, last), self._shifts, self._round, random
 
     def unpack(self, first: int, last: int, parts: tuple[Any, ...]) -> None:
         """Let some ladders go on from what others were."""
         assert isinstance(self.chains, CpuChains)
-        chains, self.shifts, (self._round, self._first_pair_rung), counts, random = parts
+        chains, self.shifts, self._round, random = parts
         self.chains.unpack(first, last, chains)
-        if first == 0:
-            self._cluster_counts[...] = 0
-        self._cluster_counts[0] += counts
-        if self._swendsen_wang is not None:
-            self._swendsen_wang.random[:, first:last] = random
+        if self.clusters:
+            self._random[:, first:last] = random
 
     @property
     def shifts(self) -> FloatArray:
@@ -159,10 +151,6 @@ class Ladder:
     def get_states(self) -> NDArray[np.uint8]:
         """Current configurations (K, num_ladders, n)."""
         return self.chains.get_states().astype(np.uint8).reshape(self.num_rungs, self.num_ladders, -1)
-
-    def get_top_states(self) -> NDArray[np.uint8]:
-        """Current configurations (num_ladders, n) at the highest rung, those of the target."""
-        return self.chains.get_top_states().astype(np.uint8)
 
     def advance(self, num_rounds: int, *, collect: bool) -> None:
         """Run rounds; ``collect`` adds up what the sweeps of the highest rung give."""
@@ -179,36 +167,29 @@ class Ladder:
             if isinstance(self.chains, CpuChains):
                 if self.pairs and self._round % PAIRS_EVERY == 0:
                     self.chains.on_lanes(self._exchange_clusters)
-                if self._swendsen_wang is not None and self._round % CLUSTERS_EVERY == 0:
-                    self.chains.on_lanes(self._swendsen_wang)
+                if self.clusters and self._round % CLUSTERS_EVERY == 0:
+                    self.chains.on_lanes(self._sweep_clusters)
 
     def _exchange_clusters(self, block: Any, x: NDArray[Any], streams: NDArray[np.uint32]) -> None:
-        from fastmix.methods.tempering.houdayer_kernels import exchange_clusters
+        from fastmix.methods.swendsen_wang_kernels import exchange_clusters
 
-        graph, counts = self.path.model.adjacency, self._cluster_counts[block.first]
-        exchange_clusters(x, block.width, self._first_pair_rung, graph.indptr, graph.neighbors, streams, counts)
+        graph = self.path.model.adjacency
+        exchange_clusters(x, block.width, graph.indptr, graph.neighbors, streams)
+
+    def _sweep_clusters(self, block: Any, x: NDArray[np.uint8], _streams: Any) -> None:
+        """A Swendsen-Wang sweep of the lanes (n, K * width) of a block of ladders, rung by rung."""
+        width = block.width
+        for k, form in enumerate(self._forms):
+            lanes = x[:, k * width : (k + 1) * width]
+            states = np.ascontiguousarray(lanes.T) ^ form.flips
+            form.sweep(states, self._random[k, block.first : block.first + width], (0, width))
+            lanes[...] = (states ^ form.flips).T
 
     # -- what was counted -------------------------------------------------------------------------------------------
 
     def counts(self) -> Exchanges:
-        """What exchanges have added up since the rungs were set, or since :meth:`clear`."""
+        """What exchanges have added up since the rungs were set, or since they were cleared."""
         return self.chains.exchanges()
-
-    def clear(self) -> None:
-        """Forget counts and sums."""
-        self.chains.clear()
-        self._cluster_counts[...] = 0
-
-    def limit_pairs(self) -> int:
-        """Leave out the rungs at which ladders differ in one cluster only; how many are left of those that exchange.
-
-        Where the variables in which two ladders differ form a single cluster, exchanging it only gives the ladders
-        each other's names. That is so at the lowest rungs of densely connected models, if anywhere.
-        """
-        counts = self._cluster_counts.sum(axis=0)
-        useful = np.flatnonzero(counts[:, 2] < _PERCOLATING * counts[:, 1])
-        self._first_pair_rung = int(useful[0]) if useful.size else self.num_rungs
-        return self.num_rungs - self._first_pair_rung
 
     def take_sums(self) -> FloatArray:
         """Sums over the states at the highest rung since the last call, (entries of log_unary, num_ladders).
@@ -232,7 +213,7 @@ class CudaLadder(Ladder):
 
         require_cuda()
         super().__init__(path, seed=seed, num_threads=1)
-        kernel = choose_cuda_kernel(path.model.structure, 1 << 10, num_sets=2, forbidden=path.forbidden is not None)
+        kernel = choose_cuda_kernel(path.model.structure, 1 << 10, num_sets=2, forbidden=path.forbidden)
         self.per_ensemble = 32 if kernel.startswith("packed") else 4
         if not path.model.num_edges:
             raise UnfitMethodError("backend must be cpu for tempering a model without edges, got cuda")
@@ -243,51 +224,8 @@ class CudaLadder(Ladder):
 
         return CudaChains(
             self.path.model.structure, num_chains=num_ladders, num_sets=num_rungs, seed=seed,
-            group_size=self.per_ensemble, forbidden=self.path.forbidden is not None, launch=self._launch,
+            group_size=self.per_ensemble, forbidden=self.path.forbidden, launch=self._launch,
         )  # fmt: skip
-
-
-def check_swendsen_wang_moves(path: TemperingPath) -> None:
-    """Raise unless every model of the path is one for Swendsen-Wang sweeps."""
-    for position in (1.0,) if path.kind != "projected" else (0.5, 0.75, 1.0):
-        check_swendsen_wang(path.model_at(position))
-
-
-class SwendsenWangMoves:
-    """Sweeps of clusters of all replicas, with generators (K, C, 4) that are changed in place."""
-
-    def __init__(self, path: TemperingPath, positions: FloatArray, random: NDArray[np.uint32]) -> None:
-        model = path.model
-        self._binary = bool((model.num_states == 2).all())
-        self._offsets = model.unary_offsets
-        self.random = random
-        self._rungs: list[tuple[Any, ...]] = []
-        for position in positions.tolist():
-            form = _normal_form(path.model_at(position))
-            flips = form.flips if form.flips.any() else None
-            self._rungs.append((form.heads, form.tails, *form.for_kernels(self._binary), flips))
-
-    def __call__(self, block: Any, x: NDArray[np.uint8], _streams: Any) -> None:
-        """One sweep of the lanes (n, K * width) of a block of ladders, rung by rung."""
-        from fastmix.methods import swendsen_wang_kernels as kernels
-
-        width = block.width
-        nothing = np.zeros((1, 0))
-        for k, (heads, tails, bonds, unary, flips) in enumerate(self._rungs):
-            lanes = x[:, k * width : (k + 1) * width]
-            states = np.ascontiguousarray(lanes.T)
-            if flips is not None:
-                states ^= flips
-            random = self.random[k, block.first : block.first + width]
-            common = (states, random, nothing, 0, width, 1, False)
-            with np.errstate(over="ignore"):  # random numbers wrap around when Numba's compiler is switched off
-                if self._binary:
-                    kernels.run_binary(heads, tails, bonds, unary, *common)
-                else:
-                    kernels.run_general(heads, tails, bonds, self._offsets, unary, *common)
-            if flips is not None:
-                states ^= flips
-            lanes[...] = states.T
 
 
 def _twin(path: TemperingPath, positions: FloatArray, options: tuple[bool, bool, Any], num_ladders: int) -> Ladder:

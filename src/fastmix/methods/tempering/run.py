@@ -16,9 +16,10 @@ from fastmix.chains.annealing import Annealing
 from fastmix.methods.base import LAST_SECONDS
 from fastmix.methods.diagnostics import BatchStatistics, student_quantile
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
-from fastmix.methods.tempering.log_z import LogZ, bridge, guess_steps, lower_bound
+from fastmix.methods.tempering.log_z import bridge, guess_steps, lower_bound
 from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_phases
 from fastmix.methods.tempering.rungs import (
+    MOST_RUNGS,
     REJECTION,
     annealed_weights,
     first_ladder,
@@ -41,9 +42,7 @@ _ROUND_UPDATES = 2_000_000  # of a round, that more ensembles than the fewest ma
 _DEVICE_LADDERS, _DEVICE_STATES = 1024, 1 << 28  # ladders on a GPU, and the states of all their replicas
 _ANNEALED = 128  # independent runs behind the bound on log Z
 _ANNEAL_SWEEPS = 3
-_TRIAL_STEPS, _TRIAL_SHARE = 64, 0.1  # of a trial of annealing, and its share of the time
 _LEAST_STEPS = 16  # of annealing, for a bound to be worth it
-_MOST_RUNGS = 10_000
 _SUM_BYTES = 100.0  # of an ensemble and a state
 _SETTLED = 100  # rounds after which replicas that have missed a phase have missed it for good
 # Shares of a time limit: up to where the first ladder, its adaptation, the burn-in and the averages may go on; the
@@ -116,8 +115,8 @@ class Run:
             size = _DEVICE_LADDERS
         seed = derive_seed(ladder.seed, 0, 1)
         positions, states = first_ladder(
-            ladder.path, self._population(size, seed), rejection=REJECTION, num_sweeps=_ANNEAL_SWEEPS,
-            most=self._most_rungs, stop=lambda: self.clock.past(_LADDER_SHARE),
+            ladder.path, self._population(size, seed), num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs,
+            stop=lambda: self.clock.past(_LADDER_SHARE),
         )  # fmt: skip
         if plan.num_ensembles is None:
             # Large models get fewer ensembles, which can then run for long enough to mix.
@@ -142,7 +141,7 @@ class Run:
         sums = _SUM_BYTES * ensembles * len(ladder.path.model.log_unary)
         what = f"num_ensembles {ensembles}" if self.plan.num_ensembles else f"a ladder of {rungs} rungs"
         check_memory(bytes_each * rungs + sums, what, "run fewer ensembles, or fewer replicas")
-        return max(3, int(min(_MOST_RUNGS, available_memory() / 2 / bytes_each)))
+        return max(3, int(min(MOST_RUNGS, available_memory() / 2 / bytes_each)))
 
     def _burn_in(self) -> None:
         lengths = phases(self.plan.burn_in) if self.plan.burn_in is not None else phases(1 << 30)
@@ -156,7 +155,7 @@ class Run:
                 break
             self._adapt(settled=self.burned >= _SETTLED or number == len(lengths) - 2)
         rest = None if self.plan.burn_in is None else self.plan.burn_in - self.burned
-        self.ladder.clear()
+        self.ladder.chains.clear()
         self._advance(rest, collect=False, share=self._burn_share if rest is None else 1.0)
         self._aim()
         self._burned = True
@@ -165,15 +164,12 @@ class Run:
         """Ready to collect: the estimator of log Z by what exchanges have shown, and no counts."""
         if self.ladder.counts().sums[0].all():
             self._set_shifts(self.ladder.positions, guess_steps(self.ladder.counts().sums, self.ladder.shifts))
-        if self.ladder.pairs:
-            self.ladder.limit_pairs()
-        self.ladder.clear()
+        self.ladder.chains.clear()
 
     def _adapt(self, *, settled: bool) -> None:
         """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
         ladder, self._placed = self.ladder, False
         positions, source = respace(ladder.positions, ladder.counts().rejection, self.plan.num_replicas)
-        positions, source = positions[:_MOST_RUNGS], source[:_MOST_RUNGS]
         old, steps = ladder.positions, guess_steps(ladder.counts().sums, ladder.shifts)
         states = ladder.get_states()[source]
         if settled and ladder.path.log_z is not None:
@@ -264,14 +260,14 @@ class Run:
 
     # -- log Z ------------------------------------------------------------------------------------------------------
 
-    def log_z(self) -> LogZ:
-        """The log-ratio of the normalisers of the ends of the path."""
+    def log_z(self) -> tuple[float, float]:
+        """The log-ratio of the normalisers of the ends of the path, and its standard error."""
         sums = self.ladder.counts().sums
         ensembles = sums.reshape(*sums.shape[:2], self.num_ensembles, -1).sum(axis=3)
         return bridge(ensembles, self.ladder.shifts)
 
-    def bound(self, confidence: float) -> tuple[float, float] | None:
-        """A lower bound on that ratio, and the estimate of annealed importance sampling that it comes from."""
+    def bound(self, confidence: float) -> float | None:
+        """A lower bound on that ratio by annealed importance sampling; None where there is no time for it."""
         ladder = self.ladder
         n = max(1, ladder.path.model.num_variables)
         updates = self.clock.left() * self.updates_per_second()  # that there is time for
@@ -279,26 +275,12 @@ class Run:
             return None
         seed = derive_seed(ladder.seed, 0, 2)
         steps = int(_BOUND_SHARE * self.updates / n / _ANNEALED)
-        if self.clock.asked is not None:  # without, the same seed gives the same bound
-            steps = min(steps, self._affordable_steps(self.clock.left()))
-        elif ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
-            steps = min(steps, self._affordable_steps(_BOUND_SHARE * self._seconds))
+        clock = self.clock.part(1.0)
+        if ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
+            clock = Clock(max(1e-3, min(clock.left(), _BOUND_SHARE * self._seconds)))
         positions, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
-        population = self._population(_ANNEALED, seed)
-        weights = annealed_weights(ladder.path, population, positions, stop=lambda: self.clock.past(1.0))
-        top = float(weights.max())
-        return lower_bound(weights, confidence), top + math.log(np.mean(np.exp(weights - top)))
+        weights = annealed_weights(ladder.path, self._population(_ANNEALED, seed), positions, clock=clock)
+        return lower_bound(weights, confidence)
 
     def _population(self, size: int, seed: int) -> Annealing:
         return start_population(self.ladder.path, self.ladder.population(size, seed=seed), seed=seed)
-
-    def _affordable_steps(self, seconds: float) -> int:
-        """Steps of annealing in some time, by a trial of a few."""
-        population = self._population(_ANNEALED, 0)
-        clock, made = Clock(max(1e-3, _TRIAL_SHARE * seconds)), 0
-        for there in self.ladder.path.coefficients(np.linspace(0.0, 1.0, _TRIAL_STEPS)):
-            population.move(there)
-            made += 1
-            if clock.past():
-                break
-        return int(max(0.0, seconds) * made / clock.used())
