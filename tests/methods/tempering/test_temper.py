@@ -14,7 +14,6 @@ from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.methods.tempering import TemperResult, temper
 from fastmix.methods.tempering import run as temper_run
-from fastmix.methods.tempering.api import MOVES
 from fastmix.methods.tempering.ladder import Ladder
 from fastmix.results import Status
 
@@ -47,7 +46,7 @@ def test_marginals_and_log_z_of_a_model_with_two_modes(hard, result):
     assert result.log_z_confidence == 0.95
 
 
-@pytest.mark.parametrize("moves", [(), ("houdayer",), ("swendsen-wang",), MOVES[::-1]])
+@pytest.mark.parametrize("moves", [(), ("houdayer",)])
 def test_every_combination_of_moves_is_right(moves):
     model = ising_grid(3, 4, coupling_max=1.0, attractive=True, seed=2)
     exact = infer(model, method="exact")
@@ -55,14 +54,14 @@ def test_every_combination_of_moves_is_right(moves):
     assert (np.abs(answer.node_marginals - exact.node_marginals) <= 5 * answer.std_error).all()
     assert abs(answer.log_z - exact.log_z) < 5 * answer.log_z_std_error
     assert answer.stats["num_ladders"] == 16 * (2 if "houdayer" in moves else 1)
-    assert answer.provenance["options"]["moves"] == [name for name in MOVES if name in moves]
+    assert answer.provenance["options"]["moves"] == list(moves)
 
 
 def test_three_states():
     model = potts_grid(3, 3, num_states=3, coupling_max=2.0, attractive=True, seed=1)
     exact = infer(model, method="exact")
     answer = temper(model, num_sweeps=2000, seed=3, num_threads=1)
-    assert answer.provenance["options"]["moves"] == ["houdayer", "swendsen-wang"]
+    assert answer.provenance["options"]["moves"] == ["houdayer"]
     assert (np.abs(answer.node_marginals - exact.node_marginals) <= 5 * answer.std_error).all()
     assert abs(answer.log_z - exact.log_z) < 5 * answer.log_z_std_error
 
@@ -229,7 +228,7 @@ def test_the_result_is_plain_data(result):
     assert data["log_z_lower"] == result.log_z_lower
     assert data["method"] == "tempered"
     assert len(data["std_error"]) == 25
-    assert data["provenance"]["options"]["moves"] == ["houdayer", "swendsen-wang"]
+    assert data["provenance"]["options"]["moves"] == ["houdayer"]
 
 
 # -- time and interrupts ----------------------------------------------------------------------------------------------
@@ -355,9 +354,6 @@ def test_bad_arguments(arguments, message):
 
 
 def test_refusals_come_with_a_reason():
-    frustrated = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], [1.0, 1.0, -1.0])
-    with pytest.raises(UnfitMethodError, match="Swendsen-Wang"):
-        temper(frustrated, moves=["swendsen-wang"])
     large = MarkovRandomField.from_tables([np.zeros(257), np.zeros(2)], [(0, 1)], [np.zeros((257, 2))])
     with pytest.raises(UnfitMethodError, match="256"):
         temper(large)

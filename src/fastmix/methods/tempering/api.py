@@ -20,7 +20,6 @@ from fastmix.methods.diagnostics import Summary, student_quantile, summarise
 from fastmix.methods.sample_result import TemperResult
 from fastmix.methods.sampling_run import edge_averages
 from fastmix.methods.starts import check_starts
-from fastmix.methods.swendsen_wang import check_swendsen_wang, is_swendsen_wang
 from fastmix.methods.tempering.ladder import CudaLadder, Ladder
 from fastmix.methods.tempering.path import make_path
 from fastmix.methods.tempering.phases import outweighing
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOVES", "Tempered", "temper"]
 
-MOVES = ("houdayer", "swendsen-wang")
+MOVES = ("houdayer",)
 _NUM_SWEEPS = 5_000
 _MOST_SWEEPS = 1_000_000  # where an accuracy decides
 _LEAST_BURN_IN = 200
@@ -67,7 +66,7 @@ class Tempered(Method):
     burn_in: int | None = option(help="Sweeps before, in which the ladder is adapted.")
     accuracy: float | None = option(help="Stop once all probabilities are within this, with 95 % confidence.")
     moves: Literal["auto"] | Sequence[str] = option(
-        "auto", help="Beside sweeps: auto, none, or of houdayer,swendsen-wang.", parse=lambda text: _parse_moves(text)
+        "auto", help="Beside sweeps: auto, none or houdayer.", parse=lambda text: _parse_moves(text)
     )
     confidence: float = option(0.95, help="Of the lower bound on log Z.")
 
@@ -101,12 +100,12 @@ class Tempered(Method):
     def run(self, model: MarkovRandomField, context: Context) -> TemperResult:
         """Marginals and log Z of the highest rung."""
         path = make_path(model)
-        moves = _choose_moves(self.moves, path.model)
+        pairs = "houdayer" in self.moves
+        if self.moves == "auto":
+            pairs = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables
 
         def make_cpu() -> Ladder:
-            pairs, clusters = (name in moves for name in MOVES)
-            threads, pool = context.num_threads, context.pool
-            return Ladder(path, seed=context.seed, pairs=pairs, clusters=clusters, num_threads=threads, pool=pool)
+            return Ladder(path, seed=context.seed, pairs=pairs, num_threads=context.num_threads, pool=context.pool)
 
         def make_cuda() -> Ladder:
             if self.moves != "auto" and self.moves:
@@ -114,7 +113,6 @@ class Tempered(Method):
             return CudaLadder(path, seed=context.seed)
 
         ladder, place = make_chains(context.backend, make_cpu, make_cuda)
-        moves = moves if ladder.device == "cpu" else ()
         plan = self._planned(context.clock.asked)
         run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals))
         stopped_by = run.go()
@@ -135,7 +133,7 @@ class Tempered(Method):
             stats["cut_short"] = True
         if context.edge_marginals:
             stats["edge_marginals"] = "conditional averages"
-        options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(moves)}
+        options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(MOVES) if ladder.pairs else []}
         return _result(model, run, bound, stats, {"device": ladder.device, "options": options})
 
     def _planned(self, limit: float | None) -> Tempered:
@@ -194,10 +192,9 @@ def temper(
     accuracy : float, optional
         Stop as soon as all probabilities are within this, by approximate intervals of 95 % confidence each;
         ``num_sweeps``, a million by default, and ``time_limit`` still hold.
-    moves : "auto" or sequence of {"houdayer", "swendsen-wang"}
+    moves : "auto" or sequence of {"houdayer"}
         What is done beside Gibbs sweeps. With ``houdayer`` an ensemble is two ladders, which exchange clusters of
-        variables in which they differ, for graphs of few edges. ``swendsen-wang`` is for attractive Ising and Potts
-        models. ``auto`` takes them where they fit, see the page on tempering in the documentation.
+        variables in which they differ; ``auto`` takes it for graphs of at most six neighbors a variable on average.
     edge_marginals : bool
         Average the pairs of states, in about 1,000 configurations of every ladder.
     confidence : float
@@ -222,7 +219,7 @@ def temper(
     Raises
     ------
     UnfitMethodError
-        If a variable has too many states, a move does not fit the model, or there is no GPU that could be used.
+        If a variable has too many states, or there is no GPU that could be used.
     ModelError
         If some conditional distribution is undefined, or the evidence is impossible.
     NotConvergedError
@@ -269,16 +266,6 @@ def temper(
 def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
     """Moves as the command line names them, separated by commas."""
     return "auto" if text == "auto" else () if text == "none" else tuple(name.strip() for name in text.split(","))
-
-
-def _choose_moves(moves: Literal["auto"] | Sequence[str], model: MarkovRandomField) -> tuple[str, ...]:
-    """The moves to make, in the order of ``MOVES``; ``auto`` takes those that fit."""
-    if isinstance(moves, str):
-        fits = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables, model.num_edges and is_swendsen_wang(model)
-        return tuple(name for name, wanted in zip(MOVES, fits, strict=True) if wanted)
-    if "swendsen-wang" in moves:
-        check_swendsen_wang(model)
-    return tuple(name for name in MOVES if name in moves)
 
 
 # -- what comes back --------------------------------------------------------------------------------------------------

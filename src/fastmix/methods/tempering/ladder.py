@@ -12,10 +12,8 @@ from fastmix._arrays import FloatArray
 from fastmix._checks import check_threads
 from fastmix.chains.base import Chains, Exchanges
 from fastmix.chains.cpu import CpuChains, Kernel
-from fastmix.chains.generator import make_streams
 from fastmix.chains.layout import tables_fit
 from fastmix.errors import UnfitMethodError
-from fastmix.methods.swendsen_wang import normal_form
 from fastmix.methods.tempering.path import TemperingPath
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["CudaLadder", "Ladder", "derive_seed"]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
-CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
 _LEAST_RUNGS = 3
 _SHARED_LANES = 128  # replicas that go to a worker together: fewer are slower each
 
@@ -40,8 +37,7 @@ class Ladder:
     With ``pairs`` (C must be even), ladders 2 p and 2 p + 1 exchange clusters at every rung every 20 rounds: the
     connected components of the variables in which they differ, each with probability 1/2 (Houdayer, 2001). Tables join
     variables of one component, or a variable of a component to one in which the ladders agree; either way the sum of
-    the log-weights of the two stays the same, for any pairwise model. With ``clusters``, every 100 rounds there is a
-    Swendsen-Wang sweep of every replica; the path must be one for it.
+    the log-weights of the two stays the same, for any pairwise model.
     """
 
     device = "cpu"
@@ -53,7 +49,6 @@ class Ladder:
         *,
         seed: int,
         pairs: bool = False,
-        clusters: bool = False,
         num_threads: int | None = None,
         pool: Pool | None = None,
         kernel: Kernel | None = None,
@@ -61,8 +56,7 @@ class Ladder:
         self.path, self.seed = path, seed
         self.pool, self._kernel = pool, kernel
         self.sharing: Sharing | None = None
-        self.pairs, self.clusters = pairs, clusters
-        self.per_ensemble = 2 if pairs else 1
+        self.pairs, self.per_ensemble = pairs, 2 if pairs else 1
         self.num_ladders = 0
         self.num_threads = check_threads(num_threads)
         self.positions = np.zeros(0)
@@ -107,17 +101,11 @@ class Ladder:
         self.chains.set_states(states.reshape(num_rungs * self.num_ladders, n))
         self.shifts = np.zeros(num_rungs - 1)
         self._round = 0
-        if self.clusters:
-            self._forms = [normal_form(self.path.model_at(position)) for position in self.positions.tolist()]
-            seed = derive_seed(self.seed, self._phase, 1)  # not that of the sweeps, whose streams are the same ones
-            streams = make_streams(seed, 0, self.num_ladders * num_rungs).T.reshape(-1, num_rungs, 4)
-            self._random = np.ascontiguousarray(streams.transpose(1, 0, 2))  # of the cluster sweeps, (K, C, 4)
         if self.pool is not None and isinstance(self.chains, CpuChains):
             from fastmix.chains.sharing import Sharing
 
             lost = "" if self.sharing is None else self.sharing.lost
-            options = (self.pairs, self.clusters, self.chains.kernel)
-            make = partial(_twin, self.path, self.positions, options)
+            make = partial(_twin, self.path, self.positions, self.pairs, self.chains.kernel)
             least = self.per_ensemble * -(-_SHARED_LANES // (self.per_ensemble * num_rungs))
             self.sharing = Sharing(self.pool, make, self.num_ladders, least=least)
             self.sharing.lost, self.step_seconds = lost, self.sharing.step_seconds
@@ -127,16 +115,13 @@ class Ladder:
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
         """All that changes about some ladders."""
         assert isinstance(self.chains, CpuChains)
-        random = self._random[:, first:last] if self.clusters else None
-        return self.chains.pack(first, last), self._shifts, self._round, random
+        return self.chains.pack(first, last), self._shifts, self._round
 
     def unpack(self, first: int, last: int, parts: tuple[Any, ...]) -> None:
         """Let some ladders go on from what others were."""
         assert isinstance(self.chains, CpuChains)
-        chains, self.shifts, self._round, random = parts
+        chains, self.shifts, self._round = parts
         self.chains.unpack(first, last, chains)
-        if self.clusters:
-            self._random[:, first:last] = random
 
     @property
     def shifts(self) -> FloatArray:
@@ -157,33 +142,18 @@ class Ladder:
         if self.sharing is not None and self.sharing.call(self, "advance", num_rounds, collect=collect):
             return
         while num_rounds > 0:
-            count = num_rounds
-            for every, active in ((PAIRS_EVERY, self.pairs), (CLUSTERS_EVERY, self.clusters)):
-                if active:
-                    count = min(count, every - self._round % every)
+            count = min(num_rounds, PAIRS_EVERY - self._round % PAIRS_EVERY) if self.pairs else num_rounds
             self.chains.exchange_rounds(count, collect=collect)
             self._round += count
             num_rounds -= count
-            if isinstance(self.chains, CpuChains):
-                if self.pairs and self._round % PAIRS_EVERY == 0:
-                    self.chains.on_lanes(self._exchange_clusters)
-                if self.clusters and self._round % CLUSTERS_EVERY == 0:
-                    self.chains.on_lanes(self._sweep_clusters)
+            if isinstance(self.chains, CpuChains) and self.pairs and self._round % PAIRS_EVERY == 0:
+                self.chains.on_lanes(self._exchange_clusters)
 
     def _exchange_clusters(self, block: Any, x: NDArray[Any], streams: NDArray[np.uint32]) -> None:
         from fastmix.methods.swendsen_wang_kernels import exchange_clusters
 
         graph = self.path.model.adjacency
         exchange_clusters(x, block.width, graph.indptr, graph.neighbors, streams)
-
-    def _sweep_clusters(self, block: Any, x: NDArray[np.uint8], _streams: Any) -> None:
-        """A Swendsen-Wang sweep of the lanes (n, K * width) of a block of ladders, rung by rung."""
-        width = block.width
-        for k, form in enumerate(self._forms):
-            lanes = x[:, k * width : (k + 1) * width]
-            states = np.ascontiguousarray(lanes.T) ^ form.flips
-            form.sweep(states, self._random[k, block.first : block.first + width], (0, width))
-            lanes[...] = (states ^ form.flips).T
 
     # -- what was counted -------------------------------------------------------------------------------------------
 
@@ -228,10 +198,9 @@ class CudaLadder(Ladder):
         )  # fmt: skip
 
 
-def _twin(path: TemperingPath, positions: FloatArray, options: tuple[bool, bool, Any], num_ladders: int) -> Ladder:
+def _twin(path: TemperingPath, positions: FloatArray, pairs: bool, kernel: Kernel, num_ladders: int) -> Ladder:
     """Ladders like some of those of another."""
-    pairs, clusters, kernel = options
-    ladder = Ladder(path, seed=0, pairs=pairs, clusters=clusters, num_threads=1, kernel=kernel)
+    ladder = Ladder(path, seed=0, pairs=pairs, num_threads=1, kernel=kernel)
     ladder.set_rungs(positions, np.zeros((len(positions), num_ladders, path.model.num_variables), dtype=np.uint8))
     return ladder
 

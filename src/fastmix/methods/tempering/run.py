@@ -42,7 +42,7 @@ _ROUND_UPDATES = 2_000_000  # of a round, that more ensembles than the fewest ma
 _DEVICE_LADDERS, _DEVICE_STATES = 1024, 1 << 28  # ladders on a GPU, and the states of all their replicas
 _ANNEALED = 128  # independent runs behind the bound on log Z
 _ANNEAL_SWEEPS = 3
-_LEAST_STEPS = 16  # of annealing, for a bound to be worth it
+_LEAST_STEPS, _MOST_STEPS = 16, 1 << 16  # of annealing, for a bound to be worth it, and that a GPU has time for
 _SUM_BYTES = 100.0  # of an ensemble and a state
 _SETTLED = 100  # rounds after which replicas that have missed a phase have missed it for good
 # Shares of a time limit: up to where the first ladder, its adaptation, the burn-in and the averages may go on; the
@@ -274,7 +274,7 @@ class Run:
         if ladder.path.log_z is None or self.clock.past(1.0) or updates < _LEAST_STEPS * _ANNEALED * n:
             return None
         seed = derive_seed(ladder.seed, 0, 2)
-        steps = int(_BOUND_SHARE * self.updates / n / _ANNEALED)
+        steps = min(_MOST_STEPS, int(_BOUND_SHARE * self.updates / n / _ANNEALED))
         clock = self.clock.part(1.0)
         if ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
             clock = Clock(max(1e-3, min(clock.left(), _BOUND_SHARE * self._seconds)))
