@@ -169,11 +169,10 @@ def temper(
 ) -> TemperResult:
     """Marginals and log Z by replica exchange, for models in which single chains get stuck.
 
-    Replicas of the model are sampled side by side at K rungs of a path of models, from one whose draws and log Z are
-    known exactly to the model itself, and neighboring rungs exchange their configurations. What a replica cannot do at
-    the top, it does further down, and brings back. The rungs are placed, during the burn-in, where exchanges are
-    rejected equally often, and their number follows from the communication barrier Lambda that this uncovers; exchanges
-    alternate between odd and even rungs, so that replicas drift up and down rather than diffuse [1]_.
+    Replicas are sampled side by side at K rungs of a path of models, from the uniform distribution to the model itself,
+    and neighboring rungs exchange their configurations: non-reversible parallel tempering (Syed, Bouchard-Côté,
+    Deligiannidis and Doucet, JRSS B 84, 2022). The rungs are placed, during the burn-in, where exchanges are rejected
+    equally often, and their number follows from the communication barrier Lambda that this uncovers.
 
     Parameters
     ----------
@@ -185,10 +184,9 @@ def temper(
     num_ensembles : int, optional
         Independent runs side by side, at least 2, whose spread gives the error bars; 16 by default, fewer (down to 4)
         for large models.
-    num_sweeps : int, optional
-        Sweeps of every replica that are averaged, with an exchange after each; 5,000 by default.
-    burn_in : int, optional
-        Sweeps before, in which the ladder is adapted; a quarter of ``num_sweeps``, but at least 200, by default.
+    num_sweeps, burn_in : int, optional
+        Sweeps of every replica that are averaged, with an exchange after each, 5,000 by default, and before, in which
+        the ladder is adapted, a quarter of them but at least 200.
     accuracy : float, optional
         Stop as soon as all probabilities are within this, by approximate intervals of 95 % confidence each;
         ``num_sweeps``, a million by default, and ``time_limit`` still hold.
@@ -206,9 +204,7 @@ def temper(
         See :func:`fastmix.infer` and :func:`fastmix.sample`.
     time_limit : float, optional
         Seconds, without those of compiling. Without ``num_sweeps`` they are the plan: 40 % for the burn-in, the rest
-        for the average. Without either, 5,000 sweeps that end after 60 seconds at the latest
-        (``stats["time_limit"]``). ``stats["stopped_by"]`` says what ended the run: ``done``, ``accuracy`` or
-        ``time_limit``.
+        for the average. Without either, 5,000 sweeps that end after 60 seconds at the latest.
 
     Returns
     -------
@@ -230,17 +226,8 @@ def temper(
 
     Notes
     -----
-    Error bars come from the spread of the ensembles (:class:`fastmix.TemperResult`), log Z from Bennett's acceptance
-    ratio between rungs (:func:`fastmix.methods.tempering.log_z.bridge`), and ``log_z_lower`` from annealed importance
-    sampling along the ladder after the run.
-
     A sweep takes K times the ladders times n updates, at about 1.5 ns each on one core. Lambda grows like the
     square root of n, and the memory is a byte an update of a sweep plus 4 K times the patterns of all neighborhoods.
-
-    References
-    ----------
-    .. [1] S. Syed, A. Bouchard-Côté, G. Deligiannidis and A. Doucet, "Non-reversible parallel tempering: a scalable
-       highly parallel MCMC scheme", Journal of the Royal Statistical Society B 84, 2022.
 
     Examples
     --------
