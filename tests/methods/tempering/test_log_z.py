@@ -16,7 +16,6 @@ from fastmix.methods.tempering.rungs import (
     annealed_weights,
     first_ladder,
     next_position,
-    phases,
     respace,
     start_population,
 )  # fmt: skip
@@ -169,10 +168,3 @@ def test_equal_rates_stay_where_they_are():
     new, source = respace(positions, np.full(3, 0.5), 4)
     np.testing.assert_allclose(new, positions)
     assert source.tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("burn_in", [0, 1, 31, 32, 100, 5000])
-def test_phases_add_up(burn_in):
-    lengths = phases(burn_in)
-    assert sum(lengths) == burn_in
-    assert lengths[-1] >= burn_in / 2

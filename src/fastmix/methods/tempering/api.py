@@ -260,20 +260,18 @@ def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
 
 def _assess(run: Run, summary: Summary, trips: IntArray) -> tuple[Status, str]:
     """Whether there were enough round trips and the ensembles agree, and a sentence that says why."""
-    mean = float(trips.mean())
-    whose = "an ensemble"
+    mean, whose = float(trips.mean()), "an ensemble"
     if run.ladder.device != "cpu":
         # Many ladders make many trips together: what counts is whether each of them has forgotten its start.
         mean, whose = mean / run.ladder.per_ensemble, "a ladder"
+    made = f"{mean:.3g} round trips {whose} on average"
     if mean < _MIN_TRIPS:
-        why = f"{mean:.3g} round trips {whose} on average, fewer than {_MIN_TRIPS:g}; run longer"
-        return Status.NOT_MIXED, f"Not mixed: {why}."
-    worst = int(summary.r_hat.argmax()) if len(summary.r_hat) else 0
-    if len(summary.r_hat) and summary.r_hat[worst] > _MAX_R_HAT:
-        name = run.ladder.path.model.names_of_variables()[worst]
-        why = f"R-hat over the ensembles is {summary.r_hat[worst]:.4g} for variable {name}, above {_MAX_R_HAT:g}"
-        return Status.NOT_MIXED, f"Not mixed: {why}, in spite of {mean:.3g} round trips {whose}; run longer."
-    return Status.OK, f"{mean:.3g} round trips {whose} on average; the ensembles agree."
+        return Status.NOT_MIXED, f"Not mixed: {made}, fewer than {_MIN_TRIPS:g}; run longer."
+    if (worst := summary.r_hat.max(initial=0.0)) > _MAX_R_HAT:
+        name = run.ladder.path.model.names_of_variables()[int(summary.r_hat.argmax())]
+        why = f"R-hat over the ensembles is {worst:.4g} for variable {name}, above {_MAX_R_HAT:g}"
+        return Status.NOT_MIXED, f"Not mixed: {why}, in spite of {made}; run longer."
+    return Status.OK, f"{made}; the ensembles agree."
 
 
 def _contradiction(run: Run, log_z: float, std_error: float, lower: float | None) -> str | None:

@@ -23,7 +23,6 @@ from fastmix.methods.tempering.rungs import (
     REJECTION,
     annealed_weights,
     first_ladder,
-    phases,
     respace,
     start_population,
 )  # fmt: skip
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 _BATCHES = 64
-_FIRST_STEP = 4  # rounds, while their time is not known
+_FIRST_STEP, _FIRST_PHASE = 4, 16  # rounds, while their time is not known, and before the ladder is first adapted
 _EDGE_COUNTS = 1000  # configurations a ladder that edge marginals are averaged over
 _POPULATION, _POPULATION_STATES = 64, 1 << 24  # configurations that place the first ladder, and their variables
 _LEAST_ENSEMBLES, _MOST_ENSEMBLES = 4, 16
@@ -144,19 +143,21 @@ class Run:
         return max(3, int(min(MOST_RUNGS, available_memory() / 2 / bytes_each)))
 
     def _burn_in(self) -> None:
-        lengths = phases(self.plan.burn_in) if self.plan.burn_in is not None else phases(1 << 30)
-        for number, length in enumerate(lengths[:-1]):
-            # Phases double: the next one takes twice the time of the last.
-            expected = self.clock.used() + length * self._round_seconds
-            if self.plan.burn_in is None and self.clock.limit and expected > _ADAPT_SHARE * self.clock.limit:
+        """Phases that double in length, with the ladder adapted after each, and then the rest: half of it at least."""
+        asked, clock, length = self.plan.burn_in, self.clock, _FIRST_PHASE
+        share = self._burn_share if asked is None else 1.0
+        while asked is None or self.burned + length <= asked // 2:
+            expected = clock.used() + length * self._round_seconds
+            if asked is None and clock.limit and expected > _ADAPT_SHARE * clock.limit:
                 break
             self._advance(length, collect=False)
-            if self.clock.past(self._burn_share if self.plan.burn_in is None else 1.0):
+            if clock.past(share):
                 break
-            self._adapt(settled=self.burned >= _SETTLED or number == len(lengths) - 2)
-        rest = None if self.plan.burn_in is None else self.plan.burn_in - self.burned
+            length *= 2
+            last = asked is not None and self.burned + length > asked // 2
+            self._adapt(settled=last or self.burned >= _SETTLED)
         self.ladder.chains.clear()
-        self._advance(rest, collect=False, share=self._burn_share if rest is None else 1.0)
+        self._advance(None if asked is None else asked - self.burned, collect=False, share=share)
         self._aim()
         self._burned = True
 
@@ -275,12 +276,11 @@ class Run:
             return None
         seed = derive_seed(ladder.seed, 0, 2)
         steps = min(_MOST_STEPS, int(_BOUND_SHARE * self.updates / n / _ANNEALED))
-        clock = self.clock.part(1.0)
+        positions, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
+        population, clock = self._population(_ANNEALED, seed), self.clock.part(1.0)
         if ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
             clock = Clock(max(1e-3, min(clock.left(), _BOUND_SHARE * self._seconds)))
-        positions, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
-        weights = annealed_weights(ladder.path, self._population(_ANNEALED, seed), positions, clock=clock)
-        return lower_bound(weights, confidence)
+        return lower_bound(annealed_weights(ladder.path, population, positions, clock=clock), confidence)
 
     def _population(self, size: int, seed: int) -> Annealing:
         return start_population(self.ladder.path, self.ladder.population(size, seed=seed), seed=seed)

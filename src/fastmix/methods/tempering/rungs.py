@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from fastmix.methods.starts import random_states
 from fastmix.methods.tempering.path import TemperingPath
 
 __all__ = [
-    "MOST_RUNGS", "REJECTION", "annealed_weights", "first_ladder", "next_position", "phases", "respace",
+    "MOST_RUNGS", "REJECTION", "annealed_weights", "first_ladder", "next_position", "respace",
     "start_population",
 ]  # fmt: skip
 
@@ -32,7 +31,6 @@ REJECTION = 0.5
 # erf(sqrt(v) / 2), and the weights exp(D) have the relative effective sample size E[w]^2 / E[w^2] = exp(-v).
 _LEAST_EFFECTIVE = 0.4026  # exp(-v) at a rate of 1/2
 _LEAST_RATE = 1e-3  # of two rungs that always exchange: keeps the barrier strictly increasing
-_FIRST_PHASE = 16
 _HARD_SWEEPS = 20  # at the start of a path with forbidden pairs
 
 
@@ -129,24 +127,3 @@ def respace(positions: FloatArray, rejection: FloatArray, num_rungs: int | None)
     new[0], new[-1] = positions[0], positions[-1]
     source = np.abs(barrier[None, :] - levels[:, None]).argmin(axis=1)
     return new, source
-
-
-def phases(burn_in: int) -> list[int]:
-    """Rounds of the phases of a burn-in: the ladder is adapted after all but the last.
-
-    They double in length, and the last one has at least half of the rounds.
-
-    Examples
-    --------
-    >>> phases(1000)
-    [16, 32, 64, 128, 256, 504]
-    >>> phases(20)
-    [20]
-    """
-    bounds = [0]
-    length = _FIRST_PHASE
-    while bounds[-1] + length <= burn_in // 2:
-        bounds.append(bounds[-1] + length)
-        length *= 2
-    bounds.append(burn_in)
-    return [b - a for a, b in pairwise(bounds)]
