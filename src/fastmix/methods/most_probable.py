@@ -281,18 +281,14 @@ class _Search:
         inside = differs[model.edges].all(axis=1)
         count, label = label_components(model.num_variables, model.edges[inside])
         label = np.where(differs, label, -1)
-        gains = np.zeros(count)
-        here, there = (model.entry_positions(x[None]) for x in (best, states))
-        owners = [label, label[model.edges].max(axis=1, initial=-1)]
-        if model.num_factors:
-            scopes = model.structure
-            owners.append(np.maximum.reduceat(label[scopes.scope_variables], scopes.scope_starts[:-1]))
-        for values, old, new, owner in zip(
-            (model.log_unary, model.log_pairwise, model.log_factors), here, there, owners, strict=False
-        ):
-            touched = owner >= 0
-            difference = values[new[0][touched]] - values[old[0][touched]]  # the best one has a finite weight
-            gains += np.bincount(owner[touched], weights=difference, minlength=count)
+        in_scopes = np.maximum.reduceat(label[model.scope_variables], model.structure.scope_starts[:-1])
+        owner = np.concatenate([label, label[model.edges].max(axis=1, initial=-1), in_scopes])
+        terms = (model.log_unary, model.log_pairwise, model.log_factors)
+        new, old = (
+            np.concatenate([v[p[0]] for v, p in zip(terms, model.entry_positions(x[None]), strict=True)])[owner >= 0]
+            for x in (states, best)
+        )
+        gains = np.bincount(owner[owner >= 0], new - old, minlength=count)  # the best one has a finite weight
         self.offer(np.where(differs & (gains > 0.0)[label], states, best))
 
     def run(self, method: str) -> str:

@@ -170,7 +170,7 @@ def test_rounds_match_the_naive_ladder(name, pairs, monkeypatch):
     counts = fast.counts()
     np.testing.assert_allclose(counts.sums, slow.exchanges, atol=1e-4)
     assert counts.trips.tolist() == slow.trips
-    np.testing.assert_allclose(fast.take_sums(), slow.sums, atol=24 * 2.0**-24)
+    np.testing.assert_allclose(fast.chains.take_sums(), slow.sums, atol=24 * 2.0**-24)
 
 
 def test_round_trips_are_counted_as_the_naive_ladder_does():
@@ -213,7 +213,7 @@ def test_all_kernels_draw_the_same_states(name, monkeypatch):
     assert [run.chains.kernel for run in runs] == ["table", "field" if binary else "product", "product"]
     for run in runs:
         run.advance(20, collect=True)
-    sums = [run.take_sums() for run in runs]
+    sums = [run.chains.take_sums() for run in runs]
     for k in (1, 2):
         assert np.array_equal(runs[0].get_states(), runs[k].get_states())
         np.testing.assert_allclose(runs[0].counts().sums, runs[k].counts().sums, atol=1e-9)
@@ -225,9 +225,9 @@ def test_sums_do_not_overflow():
     path = make_path(model)
     run = make(path, np.array([0.0, 1.0]), random_states(model, 2, 2))
     run.advance(700, collect=True)
-    sums = run.take_sums()
+    sums = run.chains.take_sums()
     np.testing.assert_allclose(sums[:, 0], [0.0, 700.0, 700.0, 0.0], atol=1e-3)
-    assert not run.take_sums().any()
+    assert not run.chains.take_sums().any()
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -238,7 +238,7 @@ def test_the_same_bits_for_any_number_of_threads(pairs):
     for num_threads in (1, 2, 3, 16):
         run = make(path, POSITIONS[1:], states, pairs=pairs, num_threads=num_threads)
         run.advance(110, collect=True)
-        results.append((run.get_states(), run.take_sums(), run.counts().sums, run.counts().trips))
+        results.append((run.get_states(), run.chains.take_sums(), run.counts().sums, run.counts().trips))
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             assert np.array_equal(a, b)
@@ -363,5 +363,5 @@ def plain_results() -> list:
         run = make(path, POSITIONS, random_states(model, 5, 2), pairs=True)
         run.advance(21, collect=True)
         counts = run.counts()
-        results.append([run.get_states().tolist(), run.take_sums().tolist(), counts.sums.tolist()])
+        results.append([run.get_states().tolist(), run.chains.take_sums().tolist(), counts.sums.tolist()])
     return results

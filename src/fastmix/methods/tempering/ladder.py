@@ -12,7 +12,6 @@ from fastmix._arrays import FloatArray
 from fastmix._checks import check_threads
 from fastmix.chains.base import Chains, Exchanges
 from fastmix.chains.cpu import CpuChains, Kernel
-from fastmix.chains.layout import tables_fit
 from fastmix.errors import UnfitMethodError
 from fastmix.methods.tempering.path import TemperingPath
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["CudaLadder", "Ladder", "derive_seed"]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
-_LEAST_RUNGS = 3
 _SHARED_LANES = 128  # replicas that go to a worker together: fewer are slower each
 
 
@@ -79,17 +77,6 @@ class Ladder:
         """Replicas of a ladder."""
         return len(self.positions)
 
-    def bytes_per_rung(self, num_ladders: int) -> float:
-        """Memory that a rung of some ladders takes: configurations, twice while rungs change, generators and tables."""
-        structure = self.path.model.structure
-        tables = 4.0 * structure.pattern_entries if tables_fit(structure, num_sets=_LEAST_RUNGS) else 16.0
-        return 10.0 * num_ladders * (structure.num_variables + 20.0) + tables
-
-    @property
-    def updates_per_round(self) -> int:
-        """Variables touched by one round."""
-        return self.num_rungs * self.num_ladders * self.path.model.num_variables
-
     def set_rungs(self, positions: ArrayLike, states: NDArray[np.integer[Any]]) -> None:
         """New rungs: positions (K,) from 0 to 1 and configurations (K, C, n). Counts start anew."""
         self.positions = np.asarray(positions, dtype=np.float64)
@@ -99,7 +86,7 @@ class Ladder:
         self.chains = self._make_chains(num_rungs, self.num_ladders, seed)
         self.chains.load(self.path.thetas, self.path.coefficients(self.positions))
         self.chains.set_states(states.reshape(num_rungs * self.num_ladders, n))
-        self.shifts = np.zeros(num_rungs - 1)
+        self.set_shifts(np.zeros(num_rungs - 1))
         self._round = 0
         if self.pool is not None and isinstance(self.chains, CpuChains):
             from fastmix.chains.sharing import Sharing
@@ -115,23 +102,19 @@ class Ladder:
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
         """All that changes about some ladders."""
         assert isinstance(self.chains, CpuChains)
-        return self.chains.pack(first, last), self._shifts, self._round
+        return self.chains.pack(first, last), self.shifts, self._round
 
     def unpack(self, first: int, last: int, parts: tuple[Any, ...]) -> None:
         """Let some ladders go on from what others were."""
         assert isinstance(self.chains, CpuChains)
-        chains, self.shifts, self._round = parts
+        chains, shifts, self._round = parts
+        self.set_shifts(shifts)
         self.chains.unpack(first, last, chains)
 
-    @property
-    def shifts(self) -> FloatArray:
+    def set_shifts(self, values: FloatArray) -> None:
         """Guesses of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator (K - 1,)."""
-        return self._shifts
-
-    @shifts.setter
-    def shifts(self, values: FloatArray) -> None:
-        self._shifts = np.asarray(values, dtype=np.float64)
-        self.chains.set_shifts(self._shifts)
+        self.shifts = values
+        self.chains.set_shifts(values)
 
     def get_states(self) -> NDArray[np.uint8]:
         """Current configurations (K, num_ladders, n)."""
@@ -160,16 +143,6 @@ class Ladder:
     def counts(self) -> Exchanges:
         """What exchanges have added up since the rungs were set, or since they were cleared."""
         return self.chains.exchanges()
-
-    def take_sums(self) -> FloatArray:
-        """Sums over the states at the highest rung since the last call, (entries of log_unary, num_ladders).
-
-        An entry is the sum of the conditional probabilities of the state at its updates; over all states of a variable
-        they add up to the rounds collected. Chains that are added up together each get the mean of them.
-        """
-        size = self.chains.group_size
-        sums = self.chains.take_sums()
-        return sums if size == 1 else np.repeat(sums / size, size, axis=1)
 
 
 class CudaLadder(Ladder):

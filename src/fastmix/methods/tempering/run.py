@@ -13,6 +13,7 @@ from fastmix._arrays import FloatArray
 from fastmix._clock import Clock
 from fastmix._memory import available_memory, check_memory
 from fastmix.chains.annealing import Annealing
+from fastmix.chains.layout import tables_fit
 from fastmix.methods.base import LAST_SECONDS
 from fastmix.methods.diagnostics import BatchStatistics, student_quantile
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
@@ -135,9 +136,12 @@ class Run:
 
     def _find_most_rungs(self) -> int:
         """Rungs that the memory allows for; refuses ensembles whose replicas and sums would not fit."""
-        ladder, rungs, ensembles = self.ladder, self.plan.num_replicas or 3, self.plan.num_ensembles or _LEAST_ENSEMBLES
-        bytes_each = ladder.bytes_per_rung(ensembles * ladder.per_ensemble)
-        sums = _SUM_BYTES * ensembles * len(ladder.path.model.log_unary)
+        model, structure = self.ladder.path.model, self.ladder.path.model.structure
+        rungs, ensembles = self.plan.num_replicas or 3, self.plan.num_ensembles or _LEAST_ENSEMBLES
+        # Configurations, twice while rungs change, generators and tables of all ladders.
+        tables = 4.0 * structure.pattern_entries if tables_fit(structure, num_sets=3) else 16.0
+        bytes_each = 10.0 * ensembles * self.ladder.per_ensemble * (structure.num_variables + 20.0) + tables
+        sums = _SUM_BYTES * ensembles * len(model.log_unary)
         what = f"num_ensembles {ensembles}" if self.plan.num_ensembles else f"a ladder of {rungs} rungs"
         check_memory(bytes_each * rungs + sums, what, "run fewer ensembles, or fewer replicas")
         return max(3, int(min(MOST_RUNGS, available_memory() / 2 / bytes_each)))
@@ -183,7 +187,7 @@ class Run:
     def _set_shifts(self, positions: FloatArray, steps: FloatArray) -> None:
         """Aim the acceptance ratio estimator at what is known of log Z between positions on the path."""
         values = np.concatenate([[0.0], np.cumsum(steps)])
-        self.ladder.shifts = np.diff(np.interp(self.ladder.positions, positions, values))
+        self.ladder.set_shifts(np.diff(np.interp(self.ladder.positions, positions, values)))
 
     def _advance(self, num_rounds: int | None, *, collect: bool, share: float = 1.0) -> int:
         """Rounds, in steps short enough to watch the clock, until a share of the time is used; how many were run."""
@@ -197,7 +201,9 @@ class Run:
             seconds = self.clock.used() - start
             self._round_seconds = seconds / step
             self._seconds += seconds
-            self.updates += step * self.ladder.updates_per_round
+            self.updates += (
+                step * self.ladder.num_rungs * self.ladder.num_ladders * self.ladder.path.model.num_variables
+            )
             done += step
             self.burned += 0 if collect else step
             self._report(collect, done)
@@ -238,8 +244,9 @@ class Run:
                 if self.pairs is not None:
                     self.ladder.chains.add_pairs(self.pairs, average=True)
             if done:
-                sums = self.ladder.take_sums()
-                means = sums.reshape(len(sums), self.num_ensembles, self.ladder.per_ensemble).mean(axis=2)
+                sums = self.ladder.chains.take_sums()  # of every ladder, or of those of an ensemble together
+                parts = sums.reshape(len(sums), self.num_ensembles, sums.shape[1] // self.num_ensembles)
+                means = parts.sum(axis=2) / self.ladder.per_ensemble
                 self.statistics.add(means, done)
             if done < wanted or clock.past(share):
                 finished = plan.num_sweeps is not None and self.statistics.num_sweeps >= plan.num_sweeps
