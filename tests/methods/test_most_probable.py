@@ -14,7 +14,7 @@ from fastmix._clock import Clock
 from fastmix.errors import ModelError, ResourceError, UnfitMethodError
 from fastmix.instances import ising_grid, ising_random, potts_grid, random_tables
 from fastmix.methods import most_probable as module
-from fastmix.methods.cuts import minimum_cut
+from fastmix.methods.cuts import check_expansion, minimum_cut
 from fastmix.methods.mode_kernels import dual_pass
 from fastmix.results import Status
 
@@ -86,6 +86,8 @@ def test_cuts_refuse_what_they_cannot_do() -> None:
         most_probable(frustrated, method="cut")
     with pytest.raises(UnfitMethodError, match="two states"):
         most_probable(potts_grid(2, 2, coupling_max=1.0, seed=0), method="cut")
+    with pytest.raises(UnfitMethodError, match="attractive tables"):
+        most_probable(potts_grid(3, 3, coupling_max=1.0, seed=0), method="expansion")
     assert most_probable(frustrated).exact
 
 
@@ -95,6 +97,15 @@ def test_a_cut_that_ignored_couplings_would_be_noticed() -> None:
     together, _ = minimum_cut(gain, edges, np.array([3.0]))
     assert alone.tolist() == [1, 0]
     assert together.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_expansion_moves(seed: int) -> None:
+    model = potts_grid(3, 3, coupling_max=1.0, attractive=True, seed=seed)
+    check_expansion(model)
+    result = most_probable(model, method="expansion")
+    assert result.upper_bound >= largest(model) - 1e-9 >= result.log_weight - 2e-9
+    assert result.log_weight >= largest(model) - 0.5
 
 
 @pytest.mark.parametrize("seed", range(30))

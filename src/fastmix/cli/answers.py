@@ -218,7 +218,7 @@ def _give_batch(models: list[str], answers: Iterator[Outcome], folder: str | Non
 
 @takes(
     "most_probable", "memory_limit seed time_limit",
-    method="auto, exact, cut or search.",
+    method="auto, exact, cut, expansion or search.",
     tol="Gap to the largest log-weight that is good enough.",
 )  # fmt: skip
 def map_(

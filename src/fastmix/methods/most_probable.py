@@ -18,7 +18,7 @@ from fastmix.exact.junction_tree import check_size, model_factors
 from fastmix.exact.tree import plan_tree
 from fastmix.graphs.basics import label_components
 from fastmix.methods.base import DEFAULT_SECONDS
-from fastmix.methods.cuts import cut_states
+from fastmix.methods.cuts import best_expansion, check_expansion, cut_states
 from fastmix.methods.mean_field import penalty
 from fastmix.methods.preparation import find_allowed
 from fastmix.methods.starts import find_modes, finite_arrays
@@ -30,8 +30,7 @@ from fastmix.theory.dependency import largest_entries
 
 __all__ = ["METHODS", "MostProbableResult", "most_probable"]
 
-METHODS = ("auto", "exact", "cut", "search")
-_PASSES = 200  # of messages, each forward and back
+METHODS = ("auto", "exact", "cut", "expansion", "search")
 _ANNEALED, _STEPS = 16, 32  # chains that cool down, and temperatures
 _HOT, _COLD = 0.5, 20.0  # over the largest log-potentials around a variable, and over the range of a usual table
 _ROUNDING = 1e-12  # of sums of log-potentials, relative to their magnitude
@@ -54,7 +53,7 @@ class MostProbableResult:
         No configuration that agrees with the evidence has a larger log-weight.
     exact : bool
         Whether no configuration has a larger log-weight, up to the rounding of sums.
-    method : {"exact", "cut", "search"}
+    method : {"exact", "cut", "expansion", "search"}
     status : Status
         ``ok`` where the answer is exact or the gap is within the tolerance asked for, otherwise ``not_converged``.
     stats, provenance : mapping
@@ -150,7 +149,7 @@ def most_probable(
     model: MarkovRandomField,
     *,
     evidence: Evidence | None = None,
-    method: Literal["auto", "exact", "cut", "search"] = "auto",
+    method: Literal["auto", "exact", "cut", "expansion", "search"] = "auto",
     tol: float = 0.0,
     memory_limit: float | None = None,
     seed: int | None = None,
@@ -164,10 +163,11 @@ def most_probable(
     model : MarkovRandomField
     evidence : mapping, optional
         Observed states by variable, numbers or names, or likelihoods by state.
-    method : {"auto", "exact", "cut", "search"}
+    method : {"auto", "exact", "cut", "expansion", "search"}
         ``exact`` by the junction tree; ``cut``, a minimum cut, exact for binary models of any size whose couplings can
-        all be satisfied at once; ``search`` for any model: tree-reweighted messages, descents, and chains that cool
-        down. ``auto`` takes a cut, or the junction tree, or else a search.
+        all be satisfied at once; ``expansion`` moves for attractive models of several labels; ``search`` for any model:
+        tree-reweighted messages, descents, and chains that cool down.
+        ``auto`` takes the first of these that fits, and a search after expansion moves where they leave a gap.
     tol : float
         Gap at which the answer is good enough, in units of the log-weight; a search goes on until then.
     memory_limit : float, optional
@@ -297,7 +297,7 @@ class _Search:
             self.offer(np.zeros(0, dtype=np.int64))
             self.upper = self.value
             return "exact"
-        for name in ("cut", "exact"):
+        for name in ("cut", "exact", "expansion"):
             if method not in ("auto", name):
                 continue
             try:
@@ -308,7 +308,11 @@ class _Search:
                 if isinstance(error, OutOfTimeError):
                     raise ResourceError(f"{name} takes longer than the time limit; give it more, or search") from None
                 raise
-            return name
+            if name != "expansion":
+                return name
+            if method == name:
+                self._tighten(100)
+                return name
         self._search()
         return "search"
 
@@ -328,7 +332,11 @@ class _Search:
         self.upper = self.value
         self.stats["treewidth"] = tree.treewidth
 
-    def _tighten(self) -> None:
+    def _expansion(self) -> None:
+        check_expansion(self.model)
+        self.offer(best_expansion(self.model, best_states(self.model, self.model.log_unary), self.clock.part(0.5)))
+
+    def _tighten(self, num_passes: int) -> None:
         """Lower the upper bound by messages, and try what they lead to."""
         if self.model.num_factors or self.done:
             return
@@ -336,13 +344,13 @@ class _Search:
 
         messages = _Messages(self.model)
         previous = np.inf
-        for k in range(_PASSES):
+        for k in range(num_passes):
             dual_pass(True, *messages.arrays)
             self.offer(messages.states)
             bound = dual_pass(False, *messages.arrays) + self.model.log_constant
             # Sums of as many terms as there are messages, each rounded.
             self.upper = min(self.upper, bound + 1e-13 * len(messages.values) * (1.0 + messages.largest))
-            self.clock.report(k + 1, _PASSES, "passes")
+            self.clock.report(k + 1, num_passes, "passes")
             if self.done or previous - bound < 1e-7 * max(1.0, abs(bound)):
                 break
             previous = bound
@@ -351,7 +359,7 @@ class _Search:
     def _search(self) -> None:
         """Messages, descents, and then annealing."""
         self.offer(best_states(self.model, self.model.log_unary))
-        self._tighten()
+        self._tighten(200)
         if self.done and self.states is not None:
             return
         for states in find_modes(self.model, seed=self.seed, clock=self.clock):
