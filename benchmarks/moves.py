@@ -10,7 +10,7 @@ Columns: the mean error, a total variation distance to exact marginals, over var
 changes against the first combination, none by default, as the geometric mean over models and the factor of one standard
 error; the standard error that the independent ensembles of a run show, a less noisy measure of the same thing unless
 all of them are stuck; its change; round trips per second of all ensembles together; the largest R-hat, its median over
-models; and sweeps. ``--pairs-every`` and ``--clusters-every`` make moves more or less often.
+models; and sweeps. ``--pairs-every`` makes moves more or less often.
 """
 
 from __future__ import annotations
@@ -37,12 +37,7 @@ from fastmix.methods.tempering import ladder
 
 FloatArray = NDArray[np.float64]
 
-COMBINATIONS: tuple[tuple[str, ...], ...] = (
-    (),
-    ("houdayer",),
-    ("swendsen-wang",),
-    ("houdayer", "swendsen-wang"),
-)
+COMBINATIONS: tuple[tuple[str, ...], ...] = ((), ("houdayer",))
 FAMILIES: dict[str, Callable[[int], MarkovRandomField]] = {
     "attractive-2": lambda seed: ising_grid(16, 16, coupling_max=2.0, attractive=True, seed=seed),
     "attractive-4": lambda seed: ising_grid(16, 16, coupling_max=4.0, attractive=True, seed=seed),
@@ -74,12 +69,11 @@ def main() -> int:
         "--moves",
         nargs="+",
         metavar="MOVES",
-        help="combinations as in none houdayer houdayer+swendsen-wang; all by default",
+        help="none, houdayer; all by default",
     )
     parser.add_argument("--quick", action="store_true", help="one second, two models: a trial")
-    for name, value in (("pairs", "PAIRS"), ("clusters", "CLUSTERS")):
-        default = getattr(ladder, f"{value}_EVERY")
-        parser.add_argument(f"--{name}-every", type=int, default=default, metavar="ROUNDS", help=f"default {default}")
+    default = ladder.PAIRS_EVERY
+    parser.add_argument("--pairs-every", type=int, default=default, metavar="ROUNDS", help=f"default {default}")
     options = parser.parse_args()
     if options.quick:
         options.seconds, options.trials = 1.0, 2
@@ -90,7 +84,6 @@ def main() -> int:
     if options.moves is not None:
         combinations = tuple(() if text == "none" else tuple(text.split("+")) for text in options.moves)
     ladder.PAIRS_EVERY = options.pairs_every
-    ladder.CLUSTERS_EVERY = options.clusters_every
     _clock.time = SimpleNamespace(perf_counter=time.process_time)  # type: ignore[attr-defined]
     print(f"{options.seconds:g} CPU seconds on one thread; load average {os.getloadavg()[0]:.1f}")
     for name in names:

@@ -14,7 +14,7 @@ from fastmix._clock import Clock
 from fastmix.errors import ModelError, ResourceError, UnfitMethodError
 from fastmix.instances import ising_grid, ising_random, potts_grid, random_tables
 from fastmix.methods import most_probable as module
-from fastmix.methods.cuts import check_expansion, gauge_of, minimum_cut
+from fastmix.methods.cuts import check_expansion, minimum_cut
 from fastmix.methods.mode_kernels import dual_pass
 from fastmix.results import Status
 
@@ -43,7 +43,7 @@ def some_models(seed: int) -> list[MarkovRandomField]:
 @pytest.mark.parametrize("seed", strategies.seeds(4, quick=2))
 @pytest.mark.parametrize("method", ["auto", "exact", "search"])
 def test_against_enumeration(seed: int, method: str) -> None:
-    limit = 0.1 if method == "search" else 1.0  # the search takes what it is given where it proves nothing
+    limit = 0.5 if method == "search" else 1.0  # the search takes what it is given where it proves nothing
     for model in some_models(seed):
         for evidence in (None, {1: 0}):
             result = most_probable(model, evidence=evidence, method=method, seed=seed, time_limit=limit)
@@ -72,8 +72,6 @@ def test_cuts_are_exact_under_any_gauge(seed: int) -> None:
     if seed % 3 == 0:
         unary[3] = -np.inf
     model = model.replace(log_unary=unary, log_pairwise=tables.reshape(-1))
-    gauge = gauge_of(model)
-    assert ((gauge[i] ^ gauge[j]) == (flip[i] ^ flip[j]))[np.abs(tables).sum(axis=(1, 2)) > 0].all()
     result = most_probable(model, method="cut")
     assert result.exact
     assert result.method == "cut"
@@ -82,7 +80,9 @@ def test_cuts_are_exact_under_any_gauge(seed: int) -> None:
 
 def test_cuts_refuse_what_they_cannot_do() -> None:
     frustrated = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=-1.0)
-    with pytest.raises(UnfitMethodError, match="loops that can all be satisfied"):
+    with pytest.raises(
+        UnfitMethodError, match=r"a minimum cut needs attractive .* which no exchange of states removes"
+    ):
         most_probable(frustrated, method="cut")
     with pytest.raises(UnfitMethodError, match="two states"):
         most_probable(potts_grid(2, 2, coupling_max=1.0, seed=0), method="cut")
@@ -92,9 +92,9 @@ def test_cuts_refuse_what_they_cannot_do() -> None:
 
 
 def test_a_cut_that_ignored_couplings_would_be_noticed() -> None:
-    unary, edges = np.array([[0.0, 1.0], [0.5, 0.0]]), np.array([[0, 1]])
-    alone, _ = minimum_cut(unary, edges, np.zeros((1, 2, 2)))
-    together, _ = minimum_cut(unary, edges, np.array([[[3.0, 0.0], [0.0, 3.0]]]))
+    gain, edges = np.array([1.0, -0.5]), np.array([[0, 1]])
+    alone, _ = minimum_cut(gain, edges, np.zeros(1))
+    together, _ = minimum_cut(gain, edges, np.array([3.0]))
     assert alone.tolist() == [1, 0]
     assert together.tolist() == [1, 1]
 
@@ -124,7 +124,7 @@ def test_every_pass_of_messages_bounds_the_largest_weight(seed: int) -> None:
         bounds.append(dual_pass(False, *messages.arrays) + model.log_constant)
     assert min(bounds) >= truth - 1e-9
     assert (np.diff(bounds) <= 1e-9).all()
-    assert bounds[-1] <= module._sum_of_largest(model) + 1e-9
+    assert bounds[-1] <= model.log_constant + module._ranges(model)[0].sum() + 1e-9
 
 
 def test_large_attractive_pictures_and_mixed_grids() -> None:
@@ -137,7 +137,7 @@ def test_large_attractive_pictures_and_mixed_grids() -> None:
     assert (truth.method, truth.exact) == ("exact", True)
     found = most_probable(mixed, method="search", seed=0, time_limit=1.0)
     assert found.upper_bound >= truth.log_weight - 1e-9
-    assert found.log_weight >= truth.log_weight - 1e-9  # exact moves of bands reach it
+    assert found.log_weight >= truth.log_weight - 1e-9
     limited = most_probable(ising_grid(8, 8, coupling_max=1.0, seed=1), memory_limit=1e3, seed=0, tol=5.0)
     assert limited.method == "search"
     assert limited.status == "ok"

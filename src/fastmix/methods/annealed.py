@@ -25,7 +25,6 @@ from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.diagnostics import student_factor
 from fastmix.methods.starts import find_modes
 from fastmix.methods.swendsen_wang import ClusterChains, check_swendsen_wang
-from fastmix.methods.tempering.path import independent_log_z
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import DrawResult, InferenceResult, Status
 
@@ -269,7 +268,8 @@ class _Populations:
         error = max(variance / count, student_factor(count - 1) ** 2 * float(ratio.var(ddof=1)) / count)
         error += (0.5 * variance) ** 2  # by which logarithms of means of few chains fall short
         mean = float(np.logaddexp.reduce(ratio)) - math.log(count)
-        return independent_log_z(self.model) + mean, math.sqrt(error)
+        unary = np.logaddexp.reduceat(self.model.log_unary, self.model.unary_offsets[:-1])
+        return self.model.log_constant + float(unary.sum()) + mean, math.sqrt(error)
 
     def _energy_variance(self) -> float:
         return float(self.engine.energies()[1].reshape(self.shape).var(axis=1, ddof=1).mean())

@@ -13,10 +13,10 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import UnfitMethodError
-from fastmix.graphs.basics import two_sides
+from fastmix.methods.swendsen_wang import normal_form
 from fastmix.model import MarkovRandomField, check_pairwise
 
-__all__ = ["best_expansion", "check_expansion", "cut_states", "gauge_of", "minimum_cut"]
+__all__ = ["best_expansion", "check_expansion", "cut_states", "minimum_cut"]
 
 _LARGEST = 2.0**29  # of a capacity: two of them are added up in 32 bits with a sign
 _ROUNDS = 6
@@ -25,40 +25,11 @@ _SLACK = 1e-9  # by which a table may miss being attractive, relative to its ent
 _MOST_CHECKED = 1 << 22  # numbers at once in the check of expansion moves
 
 
-def gauge_of(model: MarkovRandomField) -> IntArray:
-    """For every variable whether its states are to be exchanged (n,) so that all edges attract.
+def minimum_cut(gain: FloatArray, edges: IntArray, coupling: FloatArray) -> tuple[IntArray, float]:
+    """The binary states (n,) that maximise ``sum g_i x_i + sum c_ij [x_i = x_j]``, and by how much that may be missed.
 
-    An :class:`UnfitMethodError` if there is no such choice, or the model is not one of binary pairs.
-    """
-    check_pairwise(model, "a minimum cut")
-    if (model.num_states != 2).any():
-        raise UnfitMethodError("a minimum cut needs variables of two states")
-    if model.num_edges and model.log_pairwise.min() == -np.inf:
-        raise UnfitMethodError("a minimum cut needs a model without forbidden pairs")
-    tables = model.log_pairwise.reshape(-1, 4)
-    coupling, scale = tables @ np.array([1.0, -1.0, -1.0, 1.0]), np.abs(tables).max(axis=1, initial=0.0)
-    signed = np.abs(coupling) > _SLACK * scale
-    sides = two_sides(model.num_variables, model.edges[signed], coupling[signed] < 0.0)
-    if (sides > 1).any():
-        name = model.names_of_variables()[int(sides.argmax())]
-        rule = "a minimum cut needs loops that can all be satisfied"
-        raise UnfitMethodError(f"{rule}; one through variable {name} cannot")
-    return sides
+    Gains (n,) of either sign, edges (m, 2), and their couplings (m,), which are at least zero.
 
-
-def minimum_cut(unary: FloatArray, edges: IntArray, tables: FloatArray) -> tuple[IntArray, float]:
-    """The binary states (n,) that maximise ``sum u_i(x_i) + sum T_ij(x_i, x_j)``, and by how much that may be missed.
-
-    Parameters
-    ----------
-    unary : float array (n, 2)
-        -inf forbids a state, of one at most.
-    edges : int array (m, 2)
-    tables : float array (m, 2, 2)
-        Attractive: ``T[0, 0] + T[1, 1] >= T[0, 1] + T[1, 0]`` up to rounding.
-
-    Notes
-    -----
     Capacities of SciPy's maximum flow are whole numbers of 32 bits, so that the flow is found in rounds, each in what
     the one before has left, capacities rounded down. It is then a feasible flow, and how much less it is than the cut
     is how much can be missed.
@@ -66,14 +37,7 @@ def minimum_cut(unary: FloatArray, edges: IntArray, tables: FloatArray) -> tuple
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-    n, (i, j) = len(unary), edges.T
-    # T = a + b_i x_i + b_j x_j + c [x_i = x_j] with c at least zero: differences to unaries, c to the arcs.
-    coupling = np.maximum(0.5 * (tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]), 0.0)
-    gain = unary[:, 1] - unary[:, 0]  # of state 1
-    np.add.at(gain, i, 0.5 * (tables[:, 1].sum(axis=1) - tables[:, 0].sum(axis=1)))
-    np.add.at(gain, j, 0.5 * (tables[:, :, 1].sum(axis=1) - tables[:, :, 0].sum(axis=1)))
-    forced = np.isinf(gain)
-    gain[forced] = np.sign(gain[forced]) * (2.0 * (np.abs(gain[~forced]).sum() + coupling.sum()) + 1.0)
+    n, (i, j) = len(gain), edges.T
     source, sink = n, n + 1
     up, down = np.flatnonzero(gain > 0), np.flatnonzero(gain < 0)
     rows = np.concatenate([np.full(len(up), source), down, i, j])
@@ -102,16 +66,17 @@ def minimum_cut(unary: FloatArray, edges: IntArray, tables: FloatArray) -> tuple
     return states, missed
 
 
-def cut_states(model: MarkovRandomField, gauge: IntArray) -> tuple[IntArray, float]:
-    """The most probable configuration (n,) of a model under its :func:`gauge_of`, and what rounding may miss."""
-    n, (i, j) = model.num_variables, model.edges.T
-    unary = model.log_unary.reshape(n, 2)
-    turned = np.where(gauge[:, None] == 1, unary[:, ::-1], unary)
-    tables = model.log_pairwise.reshape(-1, 2, 2)
-    tables = np.where(gauge[i][:, None, None] == 1, tables[:, ::-1], tables)
-    tables = np.where(gauge[j][:, None, None] == 1, tables[:, :, ::-1], tables)
-    states, rounding = minimum_cut(turned, model.edges, tables)
-    return states ^ gauge, rounding
+def cut_states(model: MarkovRandomField) -> tuple[IntArray, float]:
+    """The most probable configuration (n,) of a binary model whose loops can all be satisfied, and what may be missed.
+
+    What may be missed is by rounding. An :class:`UnfitMethodError` if the model is another one.
+    """
+    if (model.num_states != 2).any():
+        raise UnfitMethodError("a minimum cut needs variables of two states")
+    form = normal_form(model, "a minimum cut")
+    edges = np.stack([form.heads, form.tails], axis=1).astype(np.int64)
+    states, rounding = minimum_cut(form.log_unary[1::2] - form.log_unary[::2], edges, form.couplings)
+    return states ^ form.flips, rounding
 
 
 def check_expansion(model: MarkovRandomField) -> None:
@@ -142,11 +107,13 @@ def best_expansion(model: MarkovRandomField, start: IntArray, clock: Clock = NO_
     edge, variable = np.arange(model.num_edges), np.arange(n)
     since, label = 0, 0
     while since < k and not clock.past():
-        keep, there = unary[variable, x], unary[:, label]
-        pairs = np.empty((model.num_edges, 2, 2))
-        pairs[:, 0, 0], pairs[:, 1, 1] = tables[edge, x[i], x[j]], tables[:, label, label]
-        pairs[:, 0, 1], pairs[:, 1, 0] = tables[edge, x[i], label], tables[edge, label, x[j]]
-        moved, _ = minimum_cut(np.stack([keep, there], axis=1), model.edges, pairs)
+        stay, move = tables[edge, x[i], x[j]], tables[:, label, label]
+        first, second = tables[edge, label, x[j]], tables[edge, x[i], label]  # one end moves only
+        gain = unary[:, label] - unary[variable, x]
+        # A table is a + b_i x_i + b_j x_j + c [x_i = x_j] with c at least zero up to rounding.
+        gain += np.bincount(i, 0.5 * (first + move - stay - second), minlength=n)
+        gain += np.bincount(j, 0.5 * (second + move - stay - first), minlength=n)
+        moved, _ = minimum_cut(gain, model.edges, np.maximum(0.5 * (stay + move - first - second), 0.0))
         proposal = np.where(moved == 1, label, x)
         gained = model.log_weight(proposal)
         since += 1

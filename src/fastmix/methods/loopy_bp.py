@@ -25,18 +25,14 @@ __all__ = ["LoopyBP", "LoopyBPResult", "loopy_bp", "make_messages"]
 
 MessageOrder = Literal["parallel", "residual"]
 
-# Automatic damping. On 16x16 Ising grids with fields up to 1, out of 30 each: attractive couplings up to 1, 2 and 4
-# converge undamped 28, 15 and 7 times (the others swing between two states), from then on with 1/2 always; mixed ones
-# up to 1 always undamped, up to 2 seldom and up to 4 never, with any damping. Where both converge, undamped takes half
-# the iterations; going on from the undamped messages gave the better marginals.
+# Automatic damping: where both converge, undamped takes half the iterations, but attractive models often swing between
+# two states without; going on from the undamped messages gave the better marginals.
 _DAMPINGS = (0.0, 0.5, 0.75)
 _WINDOW = 50  # iterations undamped without progress that end a stage; a damped one takes 1 / (1 - damping) times more
 _PROGRESS = 0.8  # the smallest change of a window, as a fraction of the smallest before, that counts as progress
 _CHUNK = 25  # iterations between two looks at the progress
 _CHUNK_WORK = 2e7  # table entries between two looks at the clock and the keyboard: a fraction of a second
-# Odds within exp(+-300): products of two stay within the range of doubles, which ends at exp(+-708). Messages within
-# exp(+-100) do not matter beside odds that are not, see _node_products of the kernels.
-_ODDS_LOG_RANGE, _MESSAGE_LOG_RANGE = 300.0, 100.0
+_ODDS_LOG_RANGE = 300.0  # products of two within exp(+-300) stay in the range of doubles, which ends at exp(+-708)
 # Exponentials of a table are used where none is below exp(-300) of the largest, see _new_message of the kernels.
 _TAME_LOG_RANGE = 300.0
 _RENEWED = 1 << 21  # messages between two looks at the clock where they are updated one by one: a second or so
@@ -204,14 +200,12 @@ def loopy_bp(
     Notes
     -----
     An iteration costs ``O(sum over edges of L_i L_j)`` time. Memory is that of two sets of messages, ``O(sum over edges
-    of L_i + L_j)``, and of a copy of the tables. For binary models without forbidden pairs a message is one number; a
-    16x16 grid takes about 2 microseconds per iteration.
+    of L_i + L_j)``, and of a copy of the tables.
 
     Fixed points are stationary points of the Bethe free energy (Yedidia, Freeman and Weiss, 2005). Strongly coupled
     loopy models may have several, or none that the iteration settles in. The residual order converges more often: on
     16x16 Ising grids with mixed couplings up to 2 in 10 of 12 cases against 1 of 12, at fifty times the time. With
-    forbidden pairs messages can go on growing while the marginals stand still: such a run counts as not converged. The
-    comparisons of the paper use this method as a baseline.
+    forbidden pairs messages can go on growing while the marginals stand still: such a run counts as not converged.
 
     Examples
     --------
@@ -246,14 +240,18 @@ def make_messages(model: MarkovRandomField, *, message_order: MessageOrder) -> _
                 "message_order must be parallel for models with factors over three variables or more"
             )
         return _ResidualMessages(model)
-    form = None if model.num_factors else ising_form(model)
-    if form is None or 2.0 * np.abs(form.coupling).max(initial=0.0) > _MESSAGE_LOG_RANGE:
+    form = ising_form(model)
+    if form is None:
         return _TableMessages(model)
-    return _OddsMessages(model, form)
+    # Edges add 2 |J| to the log-odds at most, so this bounds every product of odds.
+    reach = 2.0 * np.abs(form.field)
+    for end in model.edges.T:
+        reach += np.bincount(end, 2.0 * np.abs(form.coupling), minlength=model.num_variables)
+    return _TableMessages(model) if reach.max(initial=0.0) > _ODDS_LOG_RANGE else _OddsMessages(model, form)
 
 
 class _OddsMessages:
-    """One number per message, its odds m(1) / m(0): for binary models without extreme couplings."""
+    """One number per message, its odds m(1) / m(0): for binary models without extreme fields and couplings."""
 
     kernel = "odds"
 
@@ -264,14 +262,8 @@ class _OddsMessages:
         m = model.num_edges
         kind = np.uint32 if 2 * m < 2**32 else np.uint64
         self._messages = np.ones(2 * m)
-        # Edges add 2 |J| to the log-odds at most, so this bounds every product of odds.
-        reach = 2.0 * np.abs(form.field)
-        for end in model.edges.T:
-            reach += np.bincount(end, 2.0 * np.abs(form.coupling), minlength=model.num_variables)
-        wide, field = reach > _ODDS_LOG_RANGE, 2.0 * form.field
-        odds = np.where(wide, field, np.exp(np.where(wide, 0.0, field)))
         self._arguments = (
-            odds, wide, model.adjacency.indptr.astype(kind), _incoming(model).astype(kind),
+            np.exp(2.0 * form.field), model.adjacency.indptr.astype(kind), _incoming(model).astype(kind),
             np.exp(2.0 * form.coupling), self._messages, np.ones(2 * m), np.ones(2 * m),
         )  # fmt: skip
 

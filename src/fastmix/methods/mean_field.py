@@ -22,7 +22,7 @@ from fastmix.model.reduce import Reduction
 from fastmix.results import InferenceResult, Status, jsonable
 from fastmix.theory.dependency import largest_entries
 
-__all__ = ["MeanField", "MeanFieldResult", "ascend", "expected_tables", "mean_field"]
+__all__ = ["MeanField", "MeanFieldResult", "ascend", "expected_tables", "mean_field", "penalty"]
 
 _CHUNK_WORK = 2e7  # table entries between two looks at the clock and the keyboard: a fraction of a second
 _NO_PRODUCT = "no start led to an allowed configuration: the marginals break forbidden pairs, and the bound is void"
@@ -159,15 +159,12 @@ def mean_field(
 
     Notes
     -----
-    A sweep costs ``O(sum over edges of L_i L_j)`` time, and for every factor its entries times its variables; a 16x16
-    grid of binary variables takes about 10 microseconds.
+    A sweep costs ``O(sum over edges of L_i L_j)`` time, and for every factor its entries times its variables.
 
     With forbidden pairs a product distribution has a finite bound only if its states are all allowed beside each other.
     Each start first ascends with a large finite penalty in place of minus infinity; a search finds an allowed
     configuration that prefers its probable states, from where the start ascends in the model itself. When the search
     gives up at every start the status is ``not_converged``, the bound -inf, and ``stats["note"]`` says so.
-
-    The comparisons of the paper use this method as a baseline.
 
     Examples
     --------
@@ -192,10 +189,9 @@ def ascend(
     return start.q
 
 
-def expected_tables(model: MarkovRandomField, q: FloatArray, tables: FloatArray) -> float:
-    """The mean of the sum of tables, laid out as ``log_pairwise``, under the product distribution q."""
-    weights = _products(model, q)
-    return float(weights[weights > 0.0] @ tables[weights > 0.0])
+def expected_tables(model: MarkovRandomField, q: FloatArray) -> float:
+    """The mean of the sum of the tables under the product distribution q; for models without forbidden pairs."""
+    return float(_products(model, q) @ model.log_pairwise)
 
 
 @dataclass
@@ -249,7 +245,7 @@ class _Ascent:
         self.hard = _spin_sweep(model) or _table_sweep(model, model.log_pairwise, model.log_factors)
         self.soft: _Sweep | None = None
         if model.has_forbidden:
-            least = -_penalty(model)
+            least = -penalty(model)
             finite = (np.where(t > -np.inf, t, least) for t in (model.log_pairwise, model.log_factors))
             self.soft = _table_sweep(model, *finite)
 
@@ -294,7 +290,7 @@ class _Ascent:
             self.clock.check()
 
 
-def _penalty(model: MarkovRandomField) -> float:
+def penalty(model: MarkovRandomField) -> float:
     """More than all soft terms of any one variable can make up for."""
     return float(10.0 + 4.0 * largest_entries(model).max())
 

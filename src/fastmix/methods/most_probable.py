@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix import _show
-from fastmix._arrays import IntArray
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_choice, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
-from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import CpuChains
 from fastmix.errors import Interrupted, ModelError, ResourceError, UnfitMethodError
 from fastmix.exact.junction_tree import check_size, model_factors
-from fastmix.exact.search import find_order
 from fastmix.exact.tree import plan_tree
-from fastmix.graphs.basics import label_components, sparse_matrix
+from fastmix.graphs.basics import label_components
 from fastmix.methods.base import DEFAULT_SECONDS
-from fastmix.methods.cuts import best_expansion, check_expansion, cut_states, gauge_of
-from fastmix.methods.starts import find_modes, finite_arrays, random_states
+from fastmix.methods.cuts import best_expansion, check_expansion, cut_states
+from fastmix.methods.mean_field import penalty
+from fastmix.methods.preparation import find_allowed
+from fastmix.methods.starts import find_modes, finite_arrays
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of
 from fastmix.model.reduce import reduce_model
 from fastmix.results import Status, best_states, jsonable, plain_evidence, provenance
+from fastmix.theory.dependency import largest_entries
 
 __all__ = ["METHODS", "MostProbableResult", "most_probable"]
 
 METHODS = ("auto", "exact", "cut", "expansion", "search")
-_BAND_ENTRIES = 2.0**21  # of all tables of a move
-_IDLE_MOVES = 30
 _ANNEALED, _STEPS = 16, 32  # chains that cool down, and temperatures
-_HOT, _COLD = 1.0, 20.0  # over the largest range of log-potentials around a variable, and over that of a usual table
+_HOT, _COLD = 0.5, 20.0  # over the largest log-potentials around a variable, and over the range of a usual table
 _ROUNDING = 1e-12  # of sums of log-potentials, relative to their magnitude
 
 
@@ -169,7 +166,7 @@ def most_probable(
     method : {"auto", "exact", "cut", "expansion", "search"}
         ``exact`` by the junction tree; ``cut``, a minimum cut, exact for binary models of any size whose couplings can
         all be satisfied at once; ``expansion`` moves for attractive models of several labels; ``search`` for any model:
-        tree-reweighted messages, descents, and exact moves of large parts of the model given the rest.
+        tree-reweighted messages, descents, and chains that cool down.
         ``auto`` takes the first of these that fits, and a search after expansion moves where they leave a gap.
     tol : float
         Gap at which the answer is good enough, in units of the log-weight; a search goes on until then.
@@ -254,10 +251,9 @@ class _Search:
         self.seed = seed
         self.states: IntArray | None = None
         self.value = -np.inf
-        self.upper = _sum_of_largest(model)
+        self.upper = model.log_constant + float(_ranges(model)[0].sum())  # the largest entries of all terms
         self.stats: dict[str, Any] = {}
         self.interrupted = False
-        self._arrays: tuple[Any, ...] | None = None
 
     @property
     def done(self) -> bool:
@@ -266,13 +262,11 @@ class _Search:
             return True
         return self.clock.past()
 
-    def offer(self, states: IntArray) -> bool:
+    def offer(self, states: IntArray) -> None:
         """Keep a configuration if it is better than what there is."""
         value = float(self.model.log_weight(states))
-        if value > self.value or (self.states is None and value > -np.inf):
+        if value > self.value:
             self.states, self.value = states.copy(), value
-            return True
-        return False
 
     def cross(self, states: IntArray) -> None:
         """Take from a configuration whatever is better than in the best one, piece by piece.
@@ -287,18 +281,14 @@ class _Search:
         inside = differs[model.edges].all(axis=1)
         count, label = label_components(model.num_variables, model.edges[inside])
         label = np.where(differs, label, -1)
-        gains = np.zeros(count)
-        here, there = (model.entry_positions(x[None]) for x in (best, states))
-        owners = [label, label[model.edges].max(axis=1, initial=-1)]
-        if model.num_factors:
-            scopes = model.structure
-            owners.append(np.maximum.reduceat(label[scopes.scope_variables], scopes.scope_starts[:-1]))
-        for values, old, new, owner in zip(
-            (model.log_unary, model.log_pairwise, model.log_factors), here, there, owners, strict=False
-        ):
-            touched = owner >= 0
-            difference = values[new[0][touched]] - values[old[0][touched]]  # the best one has a finite weight
-            gains += np.bincount(owner[touched], weights=difference, minlength=count)
+        in_scopes = np.maximum.reduceat(label[model.scope_variables], model.structure.scope_starts[:-1])
+        owner = np.concatenate([label, label[model.edges].max(axis=1, initial=-1), in_scopes])
+        terms = (model.log_unary, model.log_pairwise, model.log_factors)
+        new, old = (
+            np.concatenate([v[p[0]] for v, p in zip(terms, model.entry_positions(x[None]), strict=True)])[owner >= 0]
+            for x in (states, best)
+        )
+        gains = np.bincount(owner[owner >= 0], new - old, minlength=count)  # the best one has a finite weight
         self.offer(np.where(differs & (gains > 0.0)[label], states, best))
 
     def run(self, method: str) -> str:
@@ -327,7 +317,7 @@ class _Search:
         return "search"
 
     def _cut(self) -> None:
-        states, rounding = cut_states(self.model, gauge_of(self.model))
+        states, rounding = cut_states(self.model)
         self.offer(states)
         self.upper = min(self.upper, self.value + rounding)
         self.stats["rounding"] = rounding
@@ -367,104 +357,49 @@ class _Search:
         self.stats["passes"] = k + 1
 
     def _search(self) -> None:
-        """Messages, descents, and then exact moves of bands of the graph given what is between them."""
+        """Messages, descents, and then annealing."""
+        self.offer(best_states(self.model, self.model.log_unary))
         self._tighten(200)
         if self.done and self.states is not None:
             return
         for states in find_modes(self.model, seed=self.seed, clock=self.clock):
             self.offer(states)
+        if (
+            self.states is None
+            and (allowed := find_allowed(self.model, self.model.log_unary, clock=self.clock)) is not None
+        ):
+            self.offer(allowed)
         self._anneal()
-        if self.states is not None:
-            self._move_bands()
 
     def _anneal(self) -> None:
-        """Cool chains down, each time for longer, for half of the time that is left; then set single variables."""
-        model, clock = self.model, self.clock.part(0.5)
-        for states in random_states(model, 16, self.rng):
-            self.offer(states)
-        try:
-            check_conditionals(model)
-        except UnfitMethodError:
-            return
-        largest, usual = _swings(model)
-        chains = CpuChains(
-            model.structure, num_chains=_ANNEALED, seed=self.seed, num_threads=1, forbidden=model.has_forbidden,
-            steady=False,
-        )  # fmt: skip
-        thetas, num_sweeps = model.parameters, 8
+        """Cool chains down, each time for longer, and then set single variables, until the gap is closed or time over.
+
+        What is forbidden has a penalty: chains could not get around it otherwise.
+        """
+        from fastmix.methods.mode_kernels import descend
+
+        model, clock, num_sweeps, arrays = self.model, self.clock, 8, finite_arrays(self.model)
+        spans = _ranges(model)[1]
+        usual = float(np.median(spans[spans > 0.0])) if spans.any() else 1.0
+        largest = float(largest_entries(model).max()) or 1.0
+        thetas = np.maximum(model.parameters, -penalty(model))
+        chains = CpuChains(model.structure, num_chains=_ANNEALED, seed=self.seed, num_threads=1, steady=False)
         scales = np.geomspace(_HOT / largest, max(_COLD / usual, 2.0 * _HOT / largest), _STEPS)
-        while not self.done and not clock.past():
-            chains.set_states(random_states(model, _ANNEALED, self.rng))
+        while not self.done:
+            chains.set_states(self.rng.integers(0, model.num_states, size=(_ANNEALED, model.num_variables)))
             for scale in scales:
                 chains.load(thetas, [[scale]])
                 chains.sweep(num_sweeps)
                 if clock.past():
                     break
-            for states in self._descended(chains.get_states(), clock):
+            for states in np.ascontiguousarray(chains.get_states()):
+                descend(states[None], *arrays, 100)
                 self.cross(states)
+                if clock.past():
+                    break
             if clock.used() < 0.1 * (clock.limit or np.inf):
                 num_sweeps *= 4
         self.stats["annealing_sweeps"] = num_sweeps * _STEPS
-
-    def _descended(self, states: IntArray, clock: Clock) -> Iterator[IntArray]:
-        """Configurations after single variables were set to their best states, one at least."""
-        from fastmix.methods.mode_kernels import descend
-
-        if self._arrays is None:
-            self._arrays = finite_arrays(self.model)
-        states = np.ascontiguousarray(states, dtype=np.int64)
-        for k, state in enumerate(states):
-            if k and clock.past():
-                break
-            descend(states[k : k + 1], *self._arrays, 100)
-            yield state
-
-    def _move_bands(self) -> None:
-        """Set bands of variables to their best states given the rest, until that no longer pays or time is over.
-
-        Bands are the layers of a breadth-first search between every w-th, so that what is left of the graph is narrow
-        (Baker 1994). Their width grows as long as the tables stay small.
-        """
-        width, moves, since, most = 2, 0, 0, _BAND_ENTRIES
-        assert self.states is not None
-        while not self.done and since < _IDLE_MOVES:
-            free = _bands(self.model, width, self.rng)
-            fixed = np.flatnonzero(~free)
-            given = dict(zip(fixed.tolist(), self.states[fixed].tolist(), strict=True))
-            reduction = reduce_model(self.model, given, fold_single=True)
-            moves += 1
-            try:
-                check_size(reduction.model, 8.0 * most, self.clock, reduction.model.num_variables)
-                factors = model_factors(reduction.model)
-                order = find_order(factors.num_states, factors.scopes, clock=self.clock, effort=0.0)
-                tree = plan_tree(factors, memory_limit=8.0 * most, order=order, clock=self.clock)
-                _, states = tree.most_probable(self.clock)
-            except ResourceError:
-                if width == 2:
-                    break
-                width, most = width - 1, 0.5 * most
-                continue
-            except OutOfTimeError:
-                break
-            since = 0 if self.offer(reduction.expand_states(np.asarray(states))) else since + 1
-            if not len(fixed):
-                self.upper = self.value
-            if tree.required_bytes < most:
-                width += 1
-            self.clock.report(moves, None, "moves")
-        self.stats |= {"moves": moves, "band_width": width}
-
-
-def _bands(model: MarkovRandomField, width: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which variables are not in every ``width``-th layer around a random variable of each component, at random."""
-    from scipy.sparse.csgraph import dijkstra
-
-    n = model.num_variables
-    _, label = label_components(n, model.edges)
-    order = rng.permutation(n)
-    roots = order[np.unique(label[order], return_index=True)[1]]
-    distance = dijkstra(sparse_matrix(n, model.edges), directed=False, unweighted=True, indices=roots, min_only=True)
-    return np.asarray((distance.astype(np.int64) + int(rng.integers(width))) % width != 0)
 
 
 class _Messages:
@@ -483,32 +418,12 @@ class _Messages:
         self.arrays = (*arrays, reverse, starts, self.values, self.states, belief)
 
 
-def _swings(model: MarkovRandomField) -> tuple[float, float]:
-    """The largest range of log-potentials that a variable sees, and the median range of a table; of finite ones."""
-    n, structure = model.num_variables, model.structure
-    around, ranges = np.zeros(n), []
-    for values, offsets, sizes, variables in (
-        (model.log_unary, model.unary_offsets, 1, np.arange(n)),
-        (model.log_pairwise, model.pairwise_offsets, 2, model.edges.ravel()),
-        (model.log_factors, model.factor_offsets, np.diff(structure.scope_starts), structure.scope_variables),
-    ):
-        if values.size:
-            low = np.minimum.reduceat(np.where(values > -np.inf, values, np.inf), offsets[:-1])
-            span = np.maximum(np.maximum.reduceat(values, offsets[:-1]) - low, 0.0)  # 0 where all is forbidden
-            around += np.bincount(variables, np.repeat(span, sizes), minlength=n)
-            ranges.append(span[span > 0.0])
-    spans = np.concatenate([np.zeros(0), *ranges])
-    return float(around.max(initial=0.0)) or 1.0, float(np.median(spans)) if len(spans) else 1.0
-
-
-def _sum_of_largest(model: MarkovRandomField) -> float:
-    """The sum of the largest entries of all terms: a bound on every log-weight."""
-    total = model.log_constant
-    for values, starts in (
-        (model.log_unary, model.unary_offsets),
-        (model.log_pairwise, model.pairwise_offsets),
-        (model.log_factors, model.factor_offsets),
-    ):
-        if values.size:
-            total += float(np.maximum.reduceat(values, starts[:-1]).sum())
-    return total
+def _ranges(model: MarkovRandomField) -> tuple[FloatArray, FloatArray]:
+    """The largest entry of every term, and by how much its finite ones differ; 0 where all is forbidden."""
+    sizes = np.concatenate(
+        [np.diff(offsets) for offsets in (model.unary_offsets, model.pairwise_offsets, model.factor_offsets)]
+    )
+    starts, values = offsets_of(sizes)[:-1], model.parameters
+    top = np.maximum.reduceat(values, starts)
+    low = np.minimum.reduceat(np.where(values > -np.inf, values, np.inf), starts)
+    return top, np.maximum(top - low, 0.0)

@@ -1,4 +1,4 @@
-"""Compiled loops of :mod:`fastmix.methods.swendsen_wang`. Import it inside functions only: it needs Numba.
+"""Compiled Swendsen-Wang sweeps and Houdayer moves of clusters. Import it inside functions only: it needs Numba.
 
 A sweep of one chain has two parts. *Bonds*: every edge takes one random number; an edge whose ends agree is kept when
 the number is below its threshold, and its ends are united. *Clusters*: in the order of their smallest variables, every
@@ -21,7 +21,7 @@ import numpy as np
 from fastmix._jit import inner, outer
 from fastmix.chains.kernels import _next, _uniform
 
-__all__ = ["run_binary", "run_general"]
+__all__ = ["exchange_clusters", "run_binary", "run_general"]
 
 _BLOCK = 1024  # edges whose bonds are drawn before their ends are united: the list stays in the first cache
 
@@ -177,3 +177,42 @@ def run_general(  # type: ignore[no-untyped-def]
         for _ in range(num_sweeps):
             _bond(heads, tails, thresholds, x, parent, bonds, random)
             _assign_general(offsets, log_unary, x, parent, work, random, row, collect)
+
+
+# -- clusters of two ladders ------------------------------------------------------------------------------------------
+
+
+@outer
+def exchange_clusters(x, num_ladders, indptr, neighbors, streams):  # type: ignore[no-untyped-def]
+    """Exchange, with probability 1/2 each, the clusters in which ladders 2 p and 2 p + 1 differ at the same rung.
+
+    ``x`` (n, K * C) has C ladders of K rungs; of the streams (4, K * C) those of even ladders are used.
+    """
+    n, width = x.shape
+    differs, stack = np.empty(n, np.uint8), np.empty(n, np.int32)
+    for k in range(width // num_ladders):
+        for c in range(0, num_ladders, 2):
+            lane = k * num_ladders + c
+            a, b, d, e = streams[0, lane], streams[1, lane], streams[2, lane], streams[3, lane]
+            for i in range(n):
+                differs[i] = x[i, lane] != x[i, lane + 1]
+            for i in range(n):
+                if differs[i] == 0:
+                    continue
+                u, a, b, d, e = _next(a, b, d, e)
+                moves = (u & 65536) != 0  # any bit will do
+                differs[i] = 0
+                stack[0] = i
+                first, last = 0, 1  # members of the cluster so far, and the first of them not yet looked at
+                while first < last:
+                    j = stack[first]
+                    first += 1
+                    if moves:
+                        x[j, lane], x[j, lane + 1] = x[j, lane + 1], x[j, lane]
+                    for place in range(indptr[j], indptr[j + 1]):
+                        other = neighbors[place]
+                        if differs[other]:
+                            differs[other] = 0
+                            stack[last] = other
+                            last += 1
+            streams[0, lane], streams[1, lane], streams[2, lane], streams[3, lane] = a, b, d, e

@@ -7,6 +7,7 @@ import pytest
 from test_ladder import MODELS, attractive, mixed, small
 
 import oracle
+from fastmix._clock import Clock
 from fastmix.chains.annealing import Annealing
 from fastmix.methods.tempering.ladder import Ladder
 from fastmix.methods.tempering.log_z import bridge, guess_steps, lower_bound
@@ -15,8 +16,6 @@ from fastmix.methods.tempering.rungs import (
     annealed_weights,
     first_ladder,
     next_position,
-    num_rungs_for,
-    phases,
     respace,
     start_population,
 )  # fmt: skip
@@ -48,27 +47,22 @@ def test_bridges_of_exact_averages_are_exact_whatever_the_shift(name, shift):
     shifts = np.full(3, shift)
     sums, truth = exact_sums(name, shifts)
     result = bridge(sums, shifts)
-    np.testing.assert_allclose(result.steps, truth, atol=1e-9)
-    assert result.value == pytest.approx(truth.sum(), abs=1e-9)
-    assert result.std_error == pytest.approx(0.0, abs=1e-9)
-    low, high = result.bounds
-    assert low <= truth.sum() <= high
-    assert low <= result.integral <= high
+    assert result == (pytest.approx(truth.sum(), abs=1e-9), pytest.approx(0.0, abs=1e-9))
 
 
 def test_the_jackknife_is_the_textbook_one():
     rng = np.random.default_rng(0)
     sums = np.ones((6, 2, 5))
     sums[4:] = rng.uniform(0.5, 1.5, size=(2, 2, 5))
-    values = [bridge(np.delete(sums, e, axis=2), np.zeros(2)).value for e in range(5)]
+    values = [bridge(np.delete(sums, e, axis=2), np.zeros(2))[0] for e in range(5)]
     expected = math.sqrt(4 / 5 * np.sum((np.array(values) - np.mean(values)) ** 2))
-    assert bridge(sums, np.zeros(2)).std_error == pytest.approx(expected, rel=1e-9)
+    assert bridge(sums, np.zeros(2))[1] == pytest.approx(expected, rel=1e-9)
 
 
 def test_rungs_without_overlap_have_no_error_bar():
     sums = np.ones((6, 1, 3))
     sums[5] = 0.0
-    assert bridge(sums, np.zeros(1)).std_error == math.inf
+    assert bridge(sums, np.zeros(1))[1] == math.inf
 
 
 def test_guesses_stay_between_the_averages():
@@ -87,9 +81,8 @@ def population(path, size: int, seed: int = 0) -> Annealing:
     return start_population(path, Ladder(path, seed=0).population(size, seed=seed), seed=seed)
 
 
-@pytest.mark.parametrize("norm_bound", [None, 0.0])
-def test_a_population_starts_with_exact_draws(norm_bound):
-    path = make_path(mixed(), norm_bound=norm_bound)
+def test_a_population_starts_with_exact_draws():
+    path = make_path(mixed())
     draws = population(path, 100_000).chains.get_states().T
     start = path.model_at(0.0)
     for i, law in enumerate(oracle.node_marginals(start)):
@@ -110,7 +103,8 @@ def test_the_mean_of_annealed_weights_is_the_ratio_of_normalisers(make_model):
 
 def test_stopping_early_leaves_the_weights_valid():
     path = make_path(small())
-    weights = np.exp(annealed_weights(path, population(path, 200_000), np.linspace(0.0, 1.0, 100), stop=lambda: True))
+    clock = Clock(1e-9)  # over at once
+    weights = np.exp(annealed_weights(path, population(path, 200_000), np.linspace(0.0, 1.0, 100), clock=clock))
     truth = math.exp(oracle.log_z(path.model_at(1.0)) - path.log_z)
     assert abs(weights.mean() - truth) < 5.5 * weights.std() / math.sqrt(weights.size)
 
@@ -138,7 +132,7 @@ def test_the_first_ladder_is_where_exchanges_are_rejected_half_the_time():
     from fastmix import MarkovRandomField
 
     path = make_path(MarkovRandomField.ising(edges, rng.uniform(-2, 2, len(edges)), rng.uniform(-1, 1, 16)))
-    positions, states = first_ladder(path, population(path, 256), rejection=0.5, num_sweeps=10, most=100)
+    positions, states = first_ladder(path, population(path, 256), num_sweeps=10, most=100)
     assert positions[0] == 0.0
     assert positions[-1] == 1.0
     assert (np.diff(positions) > 0).all()
@@ -149,7 +143,7 @@ def test_the_first_ladder_is_where_exchanges_are_rejected_half_the_time():
     assert ((rejection[:-1] > 0.25) & (rejection[:-1] < 0.75)).all()
     # One step of adaptation makes the rates nearly equal.
     new, source = respace(positions, rejection, None)
-    assert len(new) == num_rungs_for(rejection.sum())
+    assert len(new) == math.ceil(2 * rejection.sum()) + 1
     run.set_rungs(new, run.get_states()[source])
     run.advance(400, collect=False)
     after = run.counts().rejection
@@ -161,11 +155,11 @@ def test_strong_models_have_their_first_rung_close_to_the_start():
 
     path = make_path(MarkovRandomField.ising([(0, 1), (1, 2)], 1e6, [0.5, -0.3, 0.1]))
     crowd = population(path, 64)
-    first = next_position(path, 0.0, crowd.chains.energies(), rejection=0.5)
+    first = next_position(path, 0.0, crowd.chains.energies())
     assert 1e-9 < first < 1e-5
-    positions, _ = first_ladder(path, crowd, rejection=0.5, num_sweeps=2, most=50)
+    positions, _ = first_ladder(path, crowd, num_sweeps=2, most=50)
     assert len(positions) < 20
-    short, _ = first_ladder(path, population(path, 64), rejection=0.5, num_sweeps=2, most=3)
+    short, _ = first_ladder(path, population(path, 64), num_sweeps=2, most=3)
     assert len(short) == 3
 
 
@@ -174,10 +168,3 @@ def test_equal_rates_stay_where_they_are():
     new, source = respace(positions, np.full(3, 0.5), 4)
     np.testing.assert_allclose(new, positions)
     assert source.tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("burn_in", [0, 1, 31, 32, 100, 5000])
-def test_phases_add_up(burn_in):
-    lengths = phases(burn_in)
-    assert sum(lengths) == burn_in
-    assert lengths[-1] >= burn_in / 2

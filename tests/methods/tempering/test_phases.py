@@ -21,7 +21,7 @@ from oracle import first_order_model, random_model
 @given(st.integers(0, 10_000))
 def test_bounds_hold_at_every_position(seed):
     model = random_model(np.random.default_rng(seed), scale=2.0)
-    path = make_path(model, norm_bound=[None, 0.0, 0.5][seed % 3])
+    path = make_path(model)
     positions = np.array([0.0, 0.3, 0.5, 0.8, 1.0])
     phases = find_phases(path, seed=seed)
     bounds = lower_bounds(path, phases, positions)

@@ -15,7 +15,6 @@ from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.methods.diagnostics import student_quantile
 from fastmix.methods.tempering import TemperResult, temper
 from fastmix.methods.tempering import run as temper_run
-from fastmix.methods.tempering.api import MOVES
 from fastmix.methods.tempering.ladder import Ladder
 from fastmix.results import Status
 
@@ -46,22 +45,9 @@ def test_marginals_and_log_z_of_a_model_with_two_modes(hard, result):
     assert result.log_z_lower < exact.log_z
     assert result.log_z_lower > exact.log_z - 5.0
     assert result.log_z_confidence == 0.95
-    assert result.stats["path"] == "uniform"
 
 
-@pytest.mark.parametrize("norm_bound", [0.0, 0.5, 2.5])
-def test_other_paths_give_the_same_answer(hard, norm_bound):
-    exact = infer(hard, method="exact")
-    answer = temper(hard, num_sweeps=3000, seed=5, num_threads=1, norm_bound=norm_bound)
-    assert np.abs(answer.node_marginals - exact.node_marginals).max() < 0.15
-    assert abs(answer.log_z - exact.log_z) < 0.5
-    if norm_bound == 0.5:
-        assert answer.stats["burn_in"] >= answer.stats["certified_sweeps"] > 0
-    else:
-        assert answer.stats["certified_sweeps"] is None
-
-
-@pytest.mark.parametrize("moves", [(), ("houdayer",), ("swendsen-wang",), MOVES[::-1]])
+@pytest.mark.parametrize("moves", [(), ("houdayer",)])
 def test_every_combination_of_moves_is_right(moves):
     model = ising_grid(3, 4, coupling_max=1.0, attractive=True, seed=2)
     exact = infer(model, method="exact")
@@ -69,14 +55,14 @@ def test_every_combination_of_moves_is_right(moves):
     assert (np.abs(answer.node_marginals - exact.node_marginals) <= 5 * answer.std_error).all()
     assert abs(answer.log_z - exact.log_z) < 5 * answer.log_z_std_error
     assert answer.stats["num_ladders"] == 16 * (2 if "houdayer" in moves else 1)
-    assert answer.provenance["options"]["moves"] == [name for name in MOVES if name in moves]
+    assert answer.provenance["options"]["moves"] == list(moves)
 
 
 def test_three_states():
     model = potts_grid(3, 3, num_states=3, coupling_max=2.0, attractive=True, seed=1)
     exact = infer(model, method="exact")
     answer = temper(model, num_sweeps=2000, seed=3, num_threads=1)
-    assert answer.provenance["options"]["moves"] == ["houdayer", "swendsen-wang"]
+    assert answer.provenance["options"]["moves"] == ["houdayer"]
     assert (np.abs(answer.node_marginals - exact.node_marginals) <= 5 * answer.std_error).all()
     assert abs(answer.log_z - exact.log_z) < 5 * answer.log_z_std_error
 
@@ -236,7 +222,7 @@ def test_the_result_is_plain_data(result):
     assert data["log_z_lower"] == result.log_z_lower
     assert data["method"] == "tempered"
     assert len(data["std_error"]) == 25
-    assert data["provenance"]["options"]["moves"] == ["houdayer", "swendsen-wang"]
+    assert data["provenance"]["options"]["moves"] == ["houdayer"]
 
 
 # -- time and interrupts ----------------------------------------------------------------------------------------------
@@ -343,8 +329,6 @@ def test_an_interrupt_of_the_bound_on_log_z_keeps_the_rest(hard, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"norm_bound": -1.0}, "norm_bound must be"),
-        ({"norm_bound": float("nan")}, "norm_bound must be"),
         ({"num_replicas": 1}, "num_replicas must be a whole number from 2 to 10000"),
         ({"num_ensembles": 1}, "num_ensembles must be"),
         ({"num_sweeps": 0}, "num_sweeps must be"),
@@ -364,9 +348,6 @@ def test_bad_arguments(arguments, message):
 
 
 def test_refusals_come_with_a_reason():
-    frustrated = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], [1.0, 1.0, -1.0])
-    with pytest.raises(UnfitMethodError, match="Swendsen-Wang"):
-        temper(frustrated, moves=["swendsen-wang"])
     large = MarkovRandomField.from_tables([np.zeros(257), np.zeros(2)], [(0, 1)], [np.zeros((257, 2))])
     with pytest.raises(UnfitMethodError, match="256"):
         temper(large)
@@ -377,9 +358,6 @@ def test_refusals_come_with_a_reason():
     wheel = [(0, 1), (0, 2), (0, 3)]
     with pytest.raises(UnfitMethodError, match="no allowed state"):
         temper(MarkovRandomField.from_tables(np.zeros((4, 3)), wheel, [three] * 3))
-    colored = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
-    with pytest.raises(UnfitMethodError, match="forbid"):
-        temper(MarkovRandomField.from_tables(np.zeros((2, 4)), [(0, 1)], [colored]), norm_bound=1.0)
 
 
 def test_no_variables():

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from fastmix._arrays import IntArray
-from fastmix._checks import check_accuracy, check_count, check_positive
-from fastmix._clock import Clock, Report
+from fastmix._checks import check_accuracy, check_count
+from fastmix._clock import Report
 from fastmix.chains.base import make_chains
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
@@ -21,33 +20,31 @@ from fastmix.methods.diagnostics import Summary, student_quantile, summarise
 from fastmix.methods.sample_result import TemperResult
 from fastmix.methods.sampling_run import edge_averages
 from fastmix.methods.starts import check_starts
-from fastmix.methods.tempering.ladder import CudaLadder, Ladder, check_swendsen_wang_moves
-from fastmix.methods.tempering.path import TemperingPath, make_path
+from fastmix.methods.tempering.ladder import CudaLadder, Ladder
+from fastmix.methods.tempering.path import make_path
 from fastmix.methods.tempering.phases import outweighing
 from fastmix.methods.tempering.run import Run
+from fastmix.methods.tempering.rungs import MOST_RUNGS
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.results import Status
-from fastmix.theory.certificates import certify
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 __all__ = ["MOVES", "Tempered", "temper"]
 
-MOVES = ("houdayer", "swendsen-wang")
+MOVES = ("houdayer",)
 _NUM_SWEEPS = 5_000
 _MOST_SWEEPS = 1_000_000  # where an accuracy decides
 _LEAST_BURN_IN = 200
 _SPARSE = 6.0  # neighbors a variable on average, up to which clusters of differing variables are worth a try
 _MOST_STATES = 256
-_MOST_REPLICAS = 10_000
 _MIN_TRIPS = 10.0
 _SIGMAS = 3.0  # by which a lower bound may exceed an estimate of log Z
 _SHOWN = 24  # states of a configuration that a note shows
 _THREE_SIGMA = 0.9986501019683699  # probability below three standard deviations of a normal distribution
 _MAX_R_HAT = 1.1
-_BASE_ACCURACY = 0.01
 
 
 @dataclass(frozen=True)
@@ -63,34 +60,28 @@ class Tempered(Method):
     takes_factors: ClassVar[bool] = True
     shares: ClassVar[bool] = True
 
-    norm_bound: float | None = option(help="Where the path of replica exchange begins; at the uniform distribution.")
     num_replicas: int | None = option(help="Rungs of a ladder; as many as the model needs by default.")
     num_ensembles: int | None = option(help="Independent ladders (pairs of them with houdayer); 4 to 16 by default.")
     num_sweeps: int | None = option(help="Sweeps of every replica that are averaged; 5,000 by default.")
     burn_in: int | None = option(help="Sweeps before, in which the ladder is adapted.")
     accuracy: float | None = option(help="Stop once all probabilities are within this, with 95 % confidence.")
     moves: Literal["auto"] | Sequence[str] = option(
-        "auto", help="Beside sweeps: auto, none, or of houdayer,swendsen-wang.", parse=lambda text: _parse_moves(text)
+        "auto", help="Beside sweeps: auto, none or houdayer.", parse=lambda text: _parse_moves(text)
     )
     confidence: float = option(0.95, help="Of the lower bound on log Z.")
 
     def __post_init__(self) -> None:
-        if self.norm_bound is not None:
-            check_positive("norm_bound", self.norm_bound, or_zero=True)
         if not 0.0 < self.confidence < 1.0:
             raise ValueError(f"confidence must be between 0 and 1, got {self.confidence!r}")
-        limits = {"num_replicas": (2, _MOST_REPLICAS), "num_ensembles": (2, None), "num_sweeps": (1, None)}
+        limits = {"num_replicas": (2, MOST_RUNGS), "num_ensembles": (2, None), "num_sweeps": (1, None)}
         for name, (least, most) in (limits | {"burn_in": (0, None)}).items():
             if (value := getattr(self, name)) is not None:
                 check_count(name, value, least=least, most=most)
         if self.accuracy is not None:
             check_accuracy(self.accuracy)
-        if self.moves != "auto":
-            unknown = (
-                [self.moves] if isinstance(self.moves, str) else [name for name in self.moves if name not in MOVES]
-            )
-            if unknown:
-                raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {unknown[0]!r}")
+        for name in [self.moves] if isinstance(self.moves, str) else self.moves:
+            if name not in MOVES and self.moves != "auto":
+                raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {name!r}")
 
     def budget(self) -> float | None:
         """A minute, unless the amount of work is known."""
@@ -108,13 +99,13 @@ class Tempered(Method):
 
     def run(self, model: MarkovRandomField, context: Context) -> TemperResult:
         """Marginals and log Z of the highest rung."""
-        path = make_path(model, norm_bound=self.norm_bound, clock=context.clock)
-        moves = _choose_moves(self.moves, path)
+        path = make_path(model)
+        pairs = "houdayer" in self.moves
+        if self.moves == "auto":
+            pairs = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables
 
         def make_cpu() -> Ladder:
-            pairs, clusters = (name in moves for name in MOVES)
-            threads, pool = context.num_threads, context.pool
-            return Ladder(path, seed=context.seed, pairs=pairs, clusters=clusters, num_threads=threads, pool=pool)
+            return Ladder(path, seed=context.seed, pairs=pairs, num_threads=context.num_threads, pool=context.pool)
 
         def make_cuda() -> Ladder:
             if self.moves != "auto" and self.moves:
@@ -122,9 +113,7 @@ class Tempered(Method):
             return CudaLadder(path, seed=context.seed)
 
         ladder, place = make_chains(context.backend, make_cpu, make_cuda)
-        moves = moves if ladder.device == "cpu" else ()
-        certified = _certified_sweeps(path, self.norm_bound, context.clock)
-        plan = self._planned(context.clock.asked, certified or 0)
+        plan = self._planned(context.clock.asked)
         run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals))
         stopped_by = run.go()
         if not run.statistics.num_batches:
@@ -139,15 +128,15 @@ class Tempered(Method):
         except KeyboardInterrupt:
             stopped_by = "interrupt"
         place = place if ladder.sharing is None else f"cpu ({ladder.sharing})"
-        stats: dict[str, Any] = {"stopped_by": stopped_by, "certified_sweeps": certified, "backend": place}
+        stats: dict[str, Any] = {"stopped_by": stopped_by, "backend": place}
         if run.cut_short:
             stats["cut_short"] = True
         if context.edge_marginals:
             stats["edge_marginals"] = "conditional averages"
-        options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(moves)}
+        options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(MOVES) if ladder.pairs else []}
         return _result(model, run, bound, stats, {"device": ladder.device, "options": options})
 
-    def _planned(self, limit: float | None, certified: int) -> Tempered:
+    def _planned(self, limit: float | None) -> Tempered:
         """The same with numbers of sweeps that were not given, unless a time limit decides."""
         sweeps, burn_in = self.num_sweeps, self.burn_in
         if sweeps is None and self.accuracy is not None:
@@ -156,13 +145,12 @@ class Tempered(Method):
             sweeps = _NUM_SWEEPS
         if burn_in is None and sweeps is not None:
             burn_in = max(_LEAST_BURN_IN, min(sweeps, _NUM_SWEEPS if self.accuracy is not None else sweeps) // 4)
-        return replace(self, num_sweeps=sweeps, burn_in=None if burn_in is None else max(burn_in, certified))
+        return replace(self, num_sweeps=sweeps, burn_in=burn_in)
 
 
 def temper(
     model: MarkovRandomField,
     *,
-    norm_bound: float | None = None,
     num_replicas: int | None = None,
     num_ensembles: int | None = None,
     num_sweeps: int | None = None,
@@ -181,37 +169,30 @@ def temper(
 ) -> TemperResult:
     """Marginals and log Z by replica exchange, for models in which single chains get stuck.
 
-    Replicas of the model are sampled side by side at K rungs of a path of models, from one whose draws and log Z are
-    known exactly to the model itself, and neighboring rungs exchange their configurations. What a replica cannot do at
-    the top, it does further down, and brings back. The rungs are placed, during the burn-in, where exchanges are
-    rejected equally often, and their number follows from the communication barrier Lambda that this uncovers; exchanges
-    alternate between odd and even rungs, so that replicas drift up and down rather than diffuse [1]_.
+    Replicas are sampled side by side at K rungs of a path of models, from the uniform distribution to the model itself,
+    and neighboring rungs exchange their configurations: non-reversible parallel tempering (Syed, Bouchard-Côté,
+    Deligiannidis and Doucet, JRSS B 84, 2022). The rungs are placed, during the burn-in, where exchanges are rejected
+    equally often, and their number follows from the communication barrier Lambda that this uncovers.
 
     Parameters
     ----------
     model : MarkovRandomField
         Any state counts up to 256. Forbidden pairs are kept at all rungs, as long as every conditional distribution is
         defined; there is no log Z then, because it is unknown at the start of the path.
-    norm_bound : float, optional
-        Where the path starts, see :func:`fastmix.methods.tempering.path.make_path`: by default at the uniform
-        distribution, from which unaries and couplings grow together, which is the best by measurement. 0 starts at
-        independent variables; a positive number goes through the projection of the model onto that dependency norm.
     num_replicas : int, optional
         Rungs K of a ladder, from 2 to 10,000; 2 Lambda + 1 by default.
     num_ensembles : int, optional
         Independent runs side by side, at least 2, whose spread gives the error bars; 16 by default, fewer (down to 4)
         for large models.
-    num_sweeps : int, optional
-        Sweeps of every replica that are averaged, with an exchange after each; 5,000 by default.
-    burn_in : int, optional
-        Sweeps before, in which the ladder is adapted; a quarter of ``num_sweeps``, but at least 200, by default.
+    num_sweeps, burn_in : int, optional
+        Sweeps of every replica that are averaged, with an exchange after each, 5,000 by default, and before, in which
+        the ladder is adapted, a quarter of them but at least 200.
     accuracy : float, optional
         Stop as soon as all probabilities are within this, by approximate intervals of 95 % confidence each;
         ``num_sweeps``, a million by default, and ``time_limit`` still hold.
-    moves : "auto" or sequence of {"houdayer", "swendsen-wang"}
+    moves : "auto" or sequence of {"houdayer"}
         What is done beside Gibbs sweeps. With ``houdayer`` an ensemble is two ladders, which exchange clusters of
-        variables in which they differ, for graphs of few edges. ``swendsen-wang`` is for attractive Ising and Potts
-        models. ``auto`` takes them where they fit, see the page on tempering in the documentation.
+        variables in which they differ; ``auto`` takes it for graphs of at most six neighbors a variable on average.
     edge_marginals : bool
         Average the pairs of states, in about 1,000 configurations of every ladder.
     confidence : float
@@ -223,9 +204,7 @@ def temper(
         See :func:`fastmix.infer` and :func:`fastmix.sample`.
     time_limit : float, optional
         Seconds, without those of compiling. Without ``num_sweeps`` they are the plan: 40 % for the burn-in, the rest
-        for the average. Without either, 5,000 sweeps that end after 60 seconds at the latest
-        (``stats["time_limit"]``). ``stats["stopped_by"]`` says what ended the run: ``done``, ``accuracy`` or
-        ``time_limit``.
+        for the average. Without either, 5,000 sweeps that end after 60 seconds at the latest.
 
     Returns
     -------
@@ -236,7 +215,7 @@ def temper(
     Raises
     ------
     UnfitMethodError
-        If a variable has too many states, a move does not fit the model, or there is no GPU that could be used.
+        If a variable has too many states, or there is no GPU that could be used.
     ModelError
         If some conditional distribution is undefined, or the evidence is impossible.
     NotConvergedError
@@ -247,17 +226,8 @@ def temper(
 
     Notes
     -----
-    Error bars come from the spread of the ensembles (:class:`fastmix.TemperResult`), log Z from Bennett's acceptance
-    ratio between rungs (:func:`fastmix.methods.tempering.log_z.bridge`), and ``log_z_lower`` from annealed importance
-    sampling along the ladder after the run.
-
     A sweep takes K times the ladders times n updates, at about 1.5 ns each on one core. Lambda grows like the
     square root of n, and the memory is a byte an update of a sweep plus 4 K times the patterns of all neighborhoods.
-
-    References
-    ----------
-    .. [1] S. Syed, A. Bouchard-Côté, G. Deligiannidis and A. Doucet, "Non-reversible parallel tempering: a scalable
-       highly parallel MCMC scheme", Journal of the Royal Statistical Society B 84, 2022.
 
     Examples
     --------
@@ -270,7 +240,7 @@ def temper(
     >>> bool(abs(result.log_z - infer(model, method="exact").log_z) < 4 * result.log_z_std_error)
     True
     """
-    method = Tempered(norm_bound, num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, moves, confidence)
+    method = Tempered(num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, moves, confidence)
     return run_method(
         method, model, evidence=evidence, edge_marginals=edge_marginals, seed=seed, num_threads=num_threads,
         backend=backend, time_limit=time_limit, progress=progress, executor=executor,
@@ -285,50 +255,23 @@ def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
     return "auto" if text == "auto" else () if text == "none" else tuple(name.strip() for name in text.split(","))
 
 
-def _choose_moves(moves: Literal["auto"] | Sequence[str], path: TemperingPath) -> tuple[str, ...]:
-    """The moves to make, in the order of ``MOVES``."""
-    if isinstance(moves, str):
-        model = path.model
-        moves = ["houdayer"] if 0 < 2 * model.num_edges <= _SPARSE * model.num_variables else []
-        if path.forbidden is None and model.num_edges:
-            with suppress(UnfitMethodError):
-                check_swendsen_wang_moves(path)
-                moves.append("swendsen-wang")
-    elif "swendsen-wang" in moves:
-        check_swendsen_wang_moves(path)
-    return tuple(name for name in MOVES if name in moves)
-
-
-def _certified_sweeps(path: TemperingPath, norm_bound: float | None, clock: Clock) -> int | None:
-    """Sweeps that provably bring Gibbs sampling of the projected model to an accuracy of 0.01, if they are known."""
-    if path.kind != "projected" or norm_bound is None or norm_bound >= 1.0:
-        return None
-    found = certify(
-        path.model_at(0.5), accuracy=_BASE_ACCURACY, criterion="dobrushin", per_variable=True,
-        time_limit=clock.rest(0.1),
-    )  # fmt: skip
-    return found.num_sweeps
-
-
 # -- what comes back --------------------------------------------------------------------------------------------------
 
 
 def _assess(run: Run, summary: Summary, trips: IntArray) -> tuple[Status, str]:
     """Whether there were enough round trips and the ensembles agree, and a sentence that says why."""
-    mean = float(trips.mean())
-    whose = "an ensemble"
+    mean, whose = float(trips.mean()), "an ensemble"
     if run.ladder.device != "cpu":
         # Many ladders make many trips together: what counts is whether each of them has forgotten its start.
         mean, whose = mean / run.ladder.per_ensemble, "a ladder"
+    made = f"{mean:.3g} round trips {whose} on average"
     if mean < _MIN_TRIPS:
-        why = f"{mean:.3g} round trips {whose} on average, fewer than {_MIN_TRIPS:g}; run longer"
-        return Status.NOT_MIXED, f"Not mixed: {why}."
-    worst = int(summary.r_hat.argmax()) if len(summary.r_hat) else 0
-    if len(summary.r_hat) and summary.r_hat[worst] > _MAX_R_HAT:
-        name = run.ladder.path.model.names_of_variables()[worst]
-        why = f"R-hat over the ensembles is {summary.r_hat[worst]:.4g} for variable {name}, above {_MAX_R_HAT:g}"
-        return Status.NOT_MIXED, f"Not mixed: {why}, in spite of {mean:.3g} round trips {whose}; run longer."
-    return Status.OK, f"{mean:.3g} round trips {whose} on average; the ensembles agree."
+        return Status.NOT_MIXED, f"Not mixed: {made}, fewer than {_MIN_TRIPS:g}; run longer."
+    if (worst := summary.r_hat.max(initial=0.0)) > _MAX_R_HAT:
+        name = run.ladder.path.model.names_of_variables()[int(summary.r_hat.argmax())]
+        why = f"R-hat over the ensembles is {worst:.4g} for variable {name}, above {_MAX_R_HAT:g}"
+        return Status.NOT_MIXED, f"Not mixed: {why}, in spite of {made}; run longer."
+    return Status.OK, f"{made}; the ensembles agree."
 
 
 def _contradiction(run: Run, log_z: float, std_error: float, lower: float | None) -> str | None:
@@ -350,7 +293,7 @@ def _contradiction(run: Run, log_z: float, std_error: float, lower: float | None
 def _result(
     model: MarkovRandomField,
     run: Run,
-    bound: tuple[float, float] | None,
+    bound: float | None,
     stats: dict[str, Any],
     origin: dict[str, Any],
 ) -> TemperResult:
@@ -361,12 +304,12 @@ def _result(
     trips = counts.trips.reshape(run.num_ensembles, -1).sum(axis=1)
     overlooked = 1.0 / (float(trips.sum()) + 1.0)
     few = student_quantile(run.num_ensembles - 1, _THREE_SIGMA) / 3.0  # three of these errors cover as much as of many
-    ratio, start = run.log_z(), ladder.path.log_z
-    if not math.isfinite(ratio.value):  # some rungs have not been compared yet
+    (ratio, ratio_error), start = run.log_z(), ladder.path.log_z
+    if not math.isfinite(ratio):  # some rungs have not been compared yet
         start = None
-    log_z = None if start is None else start + ratio.value
-    log_z_error = None if start is None else math.hypot(ratio.std_error * few, overlooked)
-    lower = None if start is None or bound is None else start + bound[0]
+    log_z = None if start is None else start + ratio
+    log_z_error = None if start is None else math.hypot(ratio_error * few, overlooked)
+    lower = None if start is None or bound is None else start + bound
     status, note = _assess(run, summary, trips)
     why = None
     if status == Status.OK and log_z is not None and log_z_error is not None:
@@ -387,9 +330,7 @@ def _result(
         "num_ensembles": run.num_ensembles, "num_ladders": ladder.num_ladders, "num_replicas": ladder.num_rungs,
         "num_sweeps": run.statistics.num_sweeps, "burn_in": run.burned, "barrier": float(rejection.sum()),
         "round_trips": int(trips.sum()), "updates": run.updates, "updates_per_second": run.updates_per_second(),
-        "path": ladder.path.kind, "note": note,
-        "log_z_integral": None if start is None else start + ratio.integral,
-        "log_z_annealed": None if start is None or bound is None else start + bound[1],
+        "note": note,
     }  # fmt: skip
     return TemperResult(
         model=model,
@@ -410,5 +351,5 @@ def _result(
         positions=ladder.positions,
         rejection=rejection,
         round_trips=trips,
-        states=ladder.get_top_states().astype(np.int64),
+        states=ladder.chains.get_top_states(),
     )

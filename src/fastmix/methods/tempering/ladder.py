@@ -12,10 +12,7 @@ from fastmix._arrays import FloatArray
 from fastmix._checks import check_threads
 from fastmix.chains.base import Chains, Exchanges
 from fastmix.chains.cpu import CpuChains, Kernel
-from fastmix.chains.generator import make_streams
-from fastmix.chains.layout import tables_fit
 from fastmix.errors import UnfitMethodError
-from fastmix.methods.swendsen_wang import _normal_form, check_swendsen_wang
 from fastmix.methods.tempering.path import TemperingPath
 
 if TYPE_CHECKING:
@@ -23,12 +20,9 @@ if TYPE_CHECKING:
     from fastmix.chains.sharing import Sharing
     from fastmix.executors import Pool
 
-__all__ = ["CudaLadder", "Ladder", "SwendsenWangMoves", "check_swendsen_wang_moves", "derive_seed"]
+__all__ = ["CudaLadder", "Ladder", "derive_seed"]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
-CLUSTERS_EVERY = 100  # rounds between two Swendsen-Wang sweeps
-_PERCOLATING = 0.9  # share of the largest cluster beyond which exchanging clusters only exchanges the ladders
-_LEAST_RUNGS = 3
 _SHARED_LANES = 128  # replicas that go to a worker together: fewer are slower each
 
 
@@ -41,8 +35,7 @@ class Ladder:
     With ``pairs`` (C must be even), ladders 2 p and 2 p + 1 exchange clusters at every rung every 20 rounds: the
     connected components of the variables in which they differ, each with probability 1/2 (Houdayer, 2001). Tables join
     variables of one component, or a variable of a component to one in which the ladders agree; either way the sum of
-    the log-weights of the two stays the same, for any pairwise model. With ``clusters``, every 100 rounds there is a
-    Swendsen-Wang sweep of every replica; the path must be one for it.
+    the log-weights of the two stays the same, for any pairwise model.
     """
 
     device = "cpu"
@@ -54,7 +47,6 @@ class Ladder:
         *,
         seed: int,
         pairs: bool = False,
-        clusters: bool = False,
         num_threads: int | None = None,
         pool: Pool | None = None,
         kernel: Kernel | None = None,
@@ -62,8 +54,7 @@ class Ladder:
         self.path, self.seed = path, seed
         self.pool, self._kernel = pool, kernel
         self.sharing: Sharing | None = None
-        self.pairs, self.clusters = pairs, clusters
-        self.per_ensemble = 2 if pairs else 1
+        self.pairs, self.per_ensemble = pairs, 2 if pairs else 1
         self.num_ladders = 0
         self.num_threads = check_threads(num_threads)
         self.positions = np.zeros(0)
@@ -72,30 +63,19 @@ class Ladder:
 
     def population(self, size: int, *, seed: int) -> CpuChains:
         """Chains without parameters for one model of the path after another."""
-        structure, forbidden = self.path.model.structure, self.path.forbidden is not None
+        structure, forbidden = self.path.model.structure, self.path.forbidden
         return CpuChains(structure, num_chains=size, seed=seed, num_threads=1, forbidden=forbidden, steady=False)
 
     def _make_chains(self, num_rungs: int, num_ladders: int, seed: int) -> Chains:
         return CpuChains(
             self.path.model.structure, num_chains=num_ladders, num_sets=num_rungs, seed=seed,
-            num_threads=self.num_threads, forbidden=self.path.forbidden is not None, kernel=self._kernel,
+            num_threads=self.num_threads, forbidden=self.path.forbidden, kernel=self._kernel,
         )  # fmt: skip
 
     @property
     def num_rungs(self) -> int:
         """Replicas of a ladder."""
         return len(self.positions)
-
-    def bytes_per_rung(self, num_ladders: int) -> float:
-        """Memory that a rung of some ladders takes: configurations, twice while rungs change, generators and tables."""
-        structure = self.path.model.structure
-        tables = 4.0 * structure.pattern_entries if tables_fit(structure, num_sets=_LEAST_RUNGS) else 16.0
-        return 10.0 * num_ladders * (structure.num_variables + 20.0) + tables
-
-    @property
-    def updates_per_round(self) -> int:
-        """Variables touched by one round."""
-        return self.num_rungs * self.num_ladders * self.path.model.num_variables
 
     def set_rungs(self, positions: ArrayLike, states: NDArray[np.integer[Any]]) -> None:
         """New rungs: positions (K,) from 0 to 1 and configurations (K, C, n). Counts start anew."""
@@ -106,22 +86,13 @@ class Ladder:
         self.chains = self._make_chains(num_rungs, self.num_ladders, seed)
         self.chains.load(self.path.thetas, self.path.coefficients(self.positions))
         self.chains.set_states(states.reshape(num_rungs * self.num_ladders, n))
-        self.shifts = np.zeros(num_rungs - 1)
-        self._round = self._first_pair_rung = 0
-        # Of blocks of ladders that are worked on at the same time, by the first ladder of each.
-        self._cluster_counts = np.zeros((self.num_ladders, num_rungs, 3), dtype=np.int64)
-        self._swendsen_wang: SwendsenWangMoves | None = None
-        if self.clusters:
-            seed = derive_seed(self.seed, self._phase, 1)  # not that of the sweeps, whose streams are the same ones
-            streams = make_streams(seed, 0, self.num_ladders * num_rungs).T.reshape(-1, num_rungs, 4)
-            random = np.ascontiguousarray(streams.transpose(1, 0, 2))
-            self._swendsen_wang = SwendsenWangMoves(self.path, self.positions, random)
+        self.set_shifts(np.zeros(num_rungs - 1))
+        self._round = 0
         if self.pool is not None and isinstance(self.chains, CpuChains):
             from fastmix.chains.sharing import Sharing
 
             lost = "" if self.sharing is None else self.sharing.lost
-            options = (self.pairs, self.clusters, self.chains.kernel)
-            make = partial(_twin, self.path, self.positions, options)
+            make = partial(_twin, self.path, self.positions, self.pairs, self.chains.kernel)
             least = self.per_ensemble * -(-_SHARED_LANES // (self.per_ensemble * num_rungs))
             self.sharing = Sharing(self.pool, make, self.num_ladders, least=least)
             self.sharing.lost, self.step_seconds = lost, self.sharing.step_seconds
@@ -129,96 +100,49 @@ class Ladder:
     # -- parts ------------------------------------------------------------------------------------------------------
 
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
-        """All that changes about some ladders; the counts of cluster moves go with the first."""
+        """All that changes about some ladders."""
         assert isinstance(self.chains, CpuChains)
-        counts = self._cluster_counts.sum(axis=0) * int(first == 0)
-        random = None if self._swendsen_wang is None else self._swendsen_wang.random[:, first:last]
-        return self.chains.pack(first, last), self._shifts, (self._round, self._first_pair_rung), counts, random
+        return self.chains.pack(first, last), self.shifts, self._round
 
     def unpack(self, first: int, last: int, parts: tuple[Any, ...]) -> None:
         """Let some ladders go on from what others were."""
         assert isinstance(self.chains, CpuChains)
-        chains, self.shifts, (self._round, self._first_pair_rung), counts, random = parts
+        chains, shifts, self._round = parts
+        self.set_shifts(shifts)
         self.chains.unpack(first, last, chains)
-        if first == 0:
-            self._cluster_counts[...] = 0
-        self._cluster_counts[0] += counts
-        if self._swendsen_wang is not None:
-            self._swendsen_wang.random[:, first:last] = random
 
-    @property
-    def shifts(self) -> FloatArray:
+    def set_shifts(self, values: FloatArray) -> None:
         """Guesses of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator (K - 1,)."""
-        return self._shifts
-
-    @shifts.setter
-    def shifts(self, values: FloatArray) -> None:
-        self._shifts = np.asarray(values, dtype=np.float64)
-        self.chains.set_shifts(self._shifts)
+        self.shifts = values
+        self.chains.set_shifts(values)
 
     def get_states(self) -> NDArray[np.uint8]:
         """Current configurations (K, num_ladders, n)."""
         return self.chains.get_states().astype(np.uint8).reshape(self.num_rungs, self.num_ladders, -1)
-
-    def get_top_states(self) -> NDArray[np.uint8]:
-        """Current configurations (num_ladders, n) at the highest rung, those of the target."""
-        return self.chains.get_top_states().astype(np.uint8)
 
     def advance(self, num_rounds: int, *, collect: bool) -> None:
         """Run rounds; ``collect`` adds up what the sweeps of the highest rung give."""
         if self.sharing is not None and self.sharing.call(self, "advance", num_rounds, collect=collect):
             return
         while num_rounds > 0:
-            count = num_rounds
-            for every, active in ((PAIRS_EVERY, self.pairs), (CLUSTERS_EVERY, self.clusters)):
-                if active:
-                    count = min(count, every - self._round % every)
+            count = min(num_rounds, PAIRS_EVERY - self._round % PAIRS_EVERY) if self.pairs else num_rounds
             self.chains.exchange_rounds(count, collect=collect)
             self._round += count
             num_rounds -= count
-            if isinstance(self.chains, CpuChains):
-                if self.pairs and self._round % PAIRS_EVERY == 0:
-                    self.chains.on_lanes(self._exchange_clusters)
-                if self._swendsen_wang is not None and self._round % CLUSTERS_EVERY == 0:
-                    self.chains.on_lanes(self._swendsen_wang)
+            if isinstance(self.chains, CpuChains) and self.pairs and self._round % PAIRS_EVERY == 0:
+                self.chains.on_lanes(self._exchange_clusters)
 
     def _exchange_clusters(self, block: Any, x: NDArray[Any], streams: NDArray[np.uint32]) -> None:
-        from fastmix.methods.tempering.houdayer_kernels import exchange_clusters
+        from fastmix.methods.swendsen_wang_kernels import exchange_clusters
 
-        graph, counts = self.path.model.adjacency, self._cluster_counts[block.first]
-        exchange_clusters(x, block.width, self._first_pair_rung, graph.indptr, graph.neighbors, streams, counts)
+        graph = self.path.model.adjacency
+        exchange_clusters(x, block.width, graph.indptr, graph.neighbors, streams)
 
     # -- what was counted -------------------------------------------------------------------------------------------
 
     def counts(self) -> Exchanges:
-        """What exchanges have added up since the rungs were set, or since :meth:`clear`."""
+        """What exchanges have added up since the rungs were set, or since they were cleared."""
         return self.chains.exchanges()
-
-    def clear(self) -> None:
-        """Forget counts and sums."""
-        self.chains.clear()
-        self._cluster_counts[...] = 0
-
-    def limit_pairs(self) -> int:
-        """Leave out the rungs at which ladders differ in one cluster only; how many are left of those that exchange.
-
-        Where the variables in which two ladders differ form a single cluster, exchanging it only gives the ladders
-        each other's names. That is so at the lowest rungs of densely connected models, if anywhere.
-        """
-        counts = self._cluster_counts.sum(axis=0)
-        useful = np.flatnonzero(counts[:, 2] < _PERCOLATING * counts[:, 1])
-        self._first_pair_rung = int(useful[0]) if useful.size else self.num_rungs
-        return self.num_rungs - self._first_pair_rung
-
-    def take_sums(self) -> FloatArray:
-        """Sums over the states at the highest rung since the last call, (entries of log_unary, num_ladders).
-
-        An entry is the sum of the conditional probabilities of the state at its updates; over all states of a variable
-        they add up to the rounds collected. Chains that are added up together each get the mean of them.
-        """
-        size = self.chains.group_size
-        sums = self.chains.take_sums()
-        return sums if size == 1 else np.repeat(sums / size, size, axis=1)
 
 
 class CudaLadder(Ladder):
@@ -232,7 +156,7 @@ class CudaLadder(Ladder):
 
         require_cuda()
         super().__init__(path, seed=seed, num_threads=1)
-        kernel = choose_cuda_kernel(path.model.structure, 1 << 10, num_sets=2, forbidden=path.forbidden is not None)
+        kernel = choose_cuda_kernel(path.model.structure, 1 << 10, num_sets=2, forbidden=path.forbidden)
         self.per_ensemble = 32 if kernel.startswith("packed") else 4
         if not path.model.num_edges:
             raise UnfitMethodError("backend must be cpu for tempering a model without edges, got cuda")
@@ -243,57 +167,13 @@ class CudaLadder(Ladder):
 
         return CudaChains(
             self.path.model.structure, num_chains=num_ladders, num_sets=num_rungs, seed=seed,
-            group_size=self.per_ensemble, forbidden=self.path.forbidden is not None, launch=self._launch,
+            group_size=self.per_ensemble, forbidden=self.path.forbidden, launch=self._launch,
         )  # fmt: skip
 
 
-def check_swendsen_wang_moves(path: TemperingPath) -> None:
-    """Raise unless every model of the path is one for Swendsen-Wang sweeps."""
-    for position in (1.0,) if path.kind != "projected" else (0.5, 0.75, 1.0):
-        check_swendsen_wang(path.model_at(position))
-
-
-class SwendsenWangMoves:
-    """Sweeps of clusters of all replicas, with generators (K, C, 4) that are changed in place."""
-
-    def __init__(self, path: TemperingPath, positions: FloatArray, random: NDArray[np.uint32]) -> None:
-        model = path.model
-        self._binary = bool((model.num_states == 2).all())
-        self._offsets = model.unary_offsets
-        self.random = random
-        self._rungs: list[tuple[Any, ...]] = []
-        for position in positions.tolist():
-            form = _normal_form(path.model_at(position))
-            flips = form.flips if form.flips.any() else None
-            self._rungs.append((form.heads, form.tails, *form.for_kernels(self._binary), flips))
-
-    def __call__(self, block: Any, x: NDArray[np.uint8], _streams: Any) -> None:
-        """One sweep of the lanes (n, K * width) of a block of ladders, rung by rung."""
-        from fastmix.methods import swendsen_wang_kernels as kernels
-
-        width = block.width
-        nothing = np.zeros((1, 0))
-        for k, (heads, tails, bonds, unary, flips) in enumerate(self._rungs):
-            lanes = x[:, k * width : (k + 1) * width]
-            states = np.ascontiguousarray(lanes.T)
-            if flips is not None:
-                states ^= flips
-            random = self.random[k, block.first : block.first + width]
-            common = (states, random, nothing, 0, width, 1, False)
-            with np.errstate(over="ignore"):  # random numbers wrap around when Numba's compiler is switched off
-                if self._binary:
-                    kernels.run_binary(heads, tails, bonds, unary, *common)
-                else:
-                    kernels.run_general(heads, tails, bonds, self._offsets, unary, *common)
-            if flips is not None:
-                states ^= flips
-            lanes[...] = states.T
-
-
-def _twin(path: TemperingPath, positions: FloatArray, options: tuple[bool, bool, Any], num_ladders: int) -> Ladder:
+def _twin(path: TemperingPath, positions: FloatArray, pairs: bool, kernel: Kernel, num_ladders: int) -> Ladder:
     """Ladders like some of those of another."""
-    pairs, clusters, kernel = options
-    ladder = Ladder(path, seed=0, pairs=pairs, clusters=clusters, num_threads=1, kernel=kernel)
+    ladder = Ladder(path, seed=0, pairs=pairs, num_threads=1, kernel=kernel)
     ladder.set_rungs(positions, np.zeros((len(positions), num_ladders, path.model.num_variables), dtype=np.uint8))
     return ladder
 

@@ -1,45 +1,32 @@
-"""Log Z from a ladder: bridges between successive rungs, thermodynamic integration, and a stochastic lower bound."""
+"""Log Z from a ladder: bridges between successive rungs, and a stochastic lower bound."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from fastmix._arrays import FloatArray
 
-__all__ = ["LogZ", "bridge", "guess_steps", "lower_bound"]
+__all__ = ["bridge", "guess_steps", "lower_bound"]
 
 _SHARES = (0.125, 0.25, 0.5, 0.75, 0.875)  # of the weights, those above which the bound looks at
 
 
-@dataclass(frozen=True, eq=False)
-class LogZ:
-    """The log of the ratio of normalisers between the ends of a ladder."""
-
-    steps: FloatArray  # (K - 1,) between each rung and the next; they sum to ``value``
-    value: float
-    std_error: float
-    integral: float  # the same by thermodynamic integration
-    bounds: tuple[float, float]  # averages of D from below and above: the true ratio is between their expectations
-
-
-def bridge(sums: FloatArray, shifts: FloatArray) -> LogZ:
-    """Log of ``Z_K / Z_1`` by Bennett's acceptance ratio between successive rungs, its error by the jackknife.
+def bridge(sums: FloatArray, shifts: FloatArray) -> tuple[float, float]:
+    """Log of ``Z_K / Z_1`` by Bennett's acceptance ratio between successive rungs, and its error by the jackknife.
 
     For ``D = w_{k+1} - w_k``, the difference of the log-weights, any number s, and ``f(z) = 1 / (1 + exp(-z))``,
 
         Z_{k+1} / Z_k = exp(s) E_k[f(D - s)] / E_{k+1}[f(s - D)],
 
     with the least variance (for independent draws) where s is the answer itself (C. H. Bennett, J. Comput. Phys. 22,
-    1976). Jensen's inequality for both ends gives ``E_k[D] <= log Z_{k+1} / Z_k <= E_{k+1}[D]``; thermodynamic
-    integration with the trapezoidal rule is the average of the two. ``sums`` (6, K - 1, E) are what exchanges of E
-    independent ensembles added up (:class:`fastmix.chains.base.Exchanges`), with the numbers s of ``shifts`` (K - 1,).
+    1976). ``sums`` (6, K - 1, E) are what exchanges of E independent ensembles added up
+    (:class:`fastmix.chains.base.Exchanges`), with the numbers s of ``shifts`` (K - 1,).
     """
     count = sums.shape[2]
     whole = sums.sum(axis=2)
-    steps = shifts + _log_ratio(whole[4], whole[5])
+    value = float((shifts + _log_ratio(whole[4], whole[5])).sum())
     std_error = math.inf
     if count > 1:
         with np.errstate(invalid="ignore"):
@@ -47,9 +34,7 @@ def bridge(sums: FloatArray, shifts: FloatArray) -> LogZ:
             left_out = (shifts[:, None] + _log_ratio(parts[4], parts[5])).sum(axis=0)
             spread = float(np.sum((left_out - left_out.mean()) ** 2))
         std_error = math.sqrt((count - 1) / count * spread) if math.isfinite(spread) else math.inf
-    proposed = np.maximum(whole[0], 1.0)
-    below, above = float((whole[2] / proposed).sum()), float((whole[3] / proposed).sum())
-    return LogZ(steps, float(steps.sum()), std_error, 0.5 * (below + above), (below, above))
+    return value, std_error
 
 
 def guess_steps(sums: FloatArray, shifts: FloatArray) -> FloatArray:

@@ -35,7 +35,7 @@ class Phase:
     mode: IntArray  # the configuration (n,) that q was found from
     log_weight: float  # of the mode, in the target of the path
     marginals: FloatArray  # of q, aligned with ``log_unary``
-    energies: FloatArray  # the means of U, V_1, .. under q; -inf where q allows a forbidden pair
+    energies: FloatArray  # the means of U and V under q
     entropy: float
 
 
@@ -52,16 +52,14 @@ def find_phases(path: TemperingPath, *, seed: int, clock: Clock = NO_LIMIT) -> l
             break
         q = np.zeros(len(target.log_unary))
         q[target.unary_offsets[:-1] + mode] = 1.0
-        if path.forbidden is None and not target.num_factors:
+        log_weight = float(target.log_weight(mode))
+        tables = float(log_weight - target.log_constant - q @ target.log_unary)
+        if not path.forbidden and not target.num_factors:
             q = ascend(target, q, max_iter=_ASCENTS, clock=clock)
-            means = [expected_tables(target, q, tables) for tables in path.tables]
-        else:
-            _, pairs, factors = target.entry_positions(mode[None])
-            entries = np.concatenate([pairs[0], len(target.log_pairwise) + factors[0]])
-            means = [float(tables[entries].sum()) for tables in path.tables]
-        energies = np.array([q @ target.log_unary, *means])
+            tables = expected_tables(target, q)
         positive = q[q > 0.0]
-        phase = Phase(mode, float(target.log_weight(mode)), q, energies, float(-(positive @ np.log(positive))))
+        energies = np.array([q @ target.log_unary, tables])
+        phase = Phase(mode, log_weight, q, energies, float(-(positive @ np.log(positive))))
         if not any(abs(_height(path, phase) - _height(path, other)) < _SAME for other in phases):
             phases.append(phase)
     return sorted(phases, key=lambda phase: -_height(path, phase))

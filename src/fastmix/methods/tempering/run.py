@@ -13,16 +13,17 @@ from fastmix._arrays import FloatArray
 from fastmix._clock import Clock
 from fastmix._memory import available_memory, check_memory
 from fastmix.chains.annealing import Annealing
+from fastmix.chains.layout import tables_fit
 from fastmix.methods.base import LAST_SECONDS
 from fastmix.methods.diagnostics import BatchStatistics, student_quantile
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
-from fastmix.methods.tempering.log_z import LogZ, bridge, guess_steps, lower_bound
+from fastmix.methods.tempering.log_z import bridge, guess_steps, lower_bound
 from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_phases
 from fastmix.methods.tempering.rungs import (
+    MOST_RUNGS,
     REJECTION,
     annealed_weights,
     first_ladder,
-    phases,
     respace,
     start_population,
 )  # fmt: skip
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 _BATCHES = 64
-_FIRST_STEP = 4  # rounds, while their time is not known
+_FIRST_STEP, _FIRST_PHASE = 4, 16  # rounds, while their time is not known, and before the ladder is first adapted
 _EDGE_COUNTS = 1000  # configurations a ladder that edge marginals are averaged over
 _POPULATION, _POPULATION_STATES = 64, 1 << 24  # configurations that place the first ladder, and their variables
 _LEAST_ENSEMBLES, _MOST_ENSEMBLES = 4, 16
@@ -41,9 +42,7 @@ _ROUND_UPDATES = 2_000_000  # of a round, that more ensembles than the fewest ma
 _DEVICE_LADDERS, _DEVICE_STATES = 1024, 1 << 28  # ladders on a GPU, and the states of all their replicas
 _ANNEALED = 128  # independent runs behind the bound on log Z
 _ANNEAL_SWEEPS = 3
-_TRIAL_STEPS, _TRIAL_SHARE = 64, 0.1  # of a trial of annealing, and its share of the time
-_LEAST_STEPS = 16  # of annealing, for a bound to be worth it
-_MOST_RUNGS = 10_000
+_LEAST_STEPS, _MOST_STEPS = 16, 1 << 16  # of annealing, for a bound to be worth it, and that a GPU has time for
 _SUM_BYTES = 100.0  # of an ensemble and a state
 _SETTLED = 100  # rounds after which replicas that have missed a phase have missed it for good
 # Shares of a time limit: up to where the first ladder, its adaptation, the burn-in and the averages may go on; the
@@ -116,8 +115,8 @@ class Run:
             size = _DEVICE_LADDERS
         seed = derive_seed(ladder.seed, 0, 1)
         positions, states = first_ladder(
-            ladder.path, self._population(size, seed), rejection=REJECTION, num_sweeps=_ANNEAL_SWEEPS,
-            most=self._most_rungs, stop=lambda: self.clock.past(_LADDER_SHARE),
+            ladder.path, self._population(size, seed), num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs,
+            stop=lambda: self.clock.past(_LADDER_SHARE),
         )  # fmt: skip
         if plan.num_ensembles is None:
             # Large models get fewer ensembles, which can then run for long enough to mix.
@@ -137,27 +136,32 @@ class Run:
 
     def _find_most_rungs(self) -> int:
         """Rungs that the memory allows for; refuses ensembles whose replicas and sums would not fit."""
-        ladder, rungs, ensembles = self.ladder, self.plan.num_replicas or 3, self.plan.num_ensembles or _LEAST_ENSEMBLES
-        bytes_each = ladder.bytes_per_rung(ensembles * ladder.per_ensemble)
-        sums = _SUM_BYTES * ensembles * len(ladder.path.model.log_unary)
+        model, structure = self.ladder.path.model, self.ladder.path.model.structure
+        rungs, ensembles = self.plan.num_replicas or 3, self.plan.num_ensembles or _LEAST_ENSEMBLES
+        # Configurations, twice while rungs change, generators and tables of all ladders.
+        tables = 4.0 * structure.pattern_entries if tables_fit(structure, num_sets=3) else 16.0
+        bytes_each = 10.0 * ensembles * self.ladder.per_ensemble * (structure.num_variables + 20.0) + tables
+        sums = _SUM_BYTES * ensembles * len(model.log_unary)
         what = f"num_ensembles {ensembles}" if self.plan.num_ensembles else f"a ladder of {rungs} rungs"
         check_memory(bytes_each * rungs + sums, what, "run fewer ensembles, or fewer replicas")
-        return max(3, int(min(_MOST_RUNGS, available_memory() / 2 / bytes_each)))
+        return max(3, int(min(MOST_RUNGS, available_memory() / 2 / bytes_each)))
 
     def _burn_in(self) -> None:
-        lengths = phases(self.plan.burn_in) if self.plan.burn_in is not None else phases(1 << 30)
-        for number, length in enumerate(lengths[:-1]):
-            # Phases double: the next one takes twice the time of the last.
-            expected = self.clock.used() + length * self._round_seconds
-            if self.plan.burn_in is None and self.clock.limit and expected > _ADAPT_SHARE * self.clock.limit:
+        """Phases that double in length, with the ladder adapted after each, and then the rest: half of it at least."""
+        asked, clock, length = self.plan.burn_in, self.clock, _FIRST_PHASE
+        share = self._burn_share if asked is None else 1.0
+        while asked is None or self.burned + length <= asked // 2:
+            expected = clock.used() + length * self._round_seconds
+            if asked is None and clock.limit and expected > _ADAPT_SHARE * clock.limit:
                 break
             self._advance(length, collect=False)
-            if self.clock.past(self._burn_share if self.plan.burn_in is None else 1.0):
+            if clock.past(share):
                 break
-            self._adapt(settled=self.burned >= _SETTLED or number == len(lengths) - 2)
-        rest = None if self.plan.burn_in is None else self.plan.burn_in - self.burned
-        self.ladder.clear()
-        self._advance(rest, collect=False, share=self._burn_share if rest is None else 1.0)
+            length *= 2
+            last = asked is not None and self.burned + length > asked // 2
+            self._adapt(settled=last or self.burned >= _SETTLED)
+        self.ladder.chains.clear()
+        self._advance(None if asked is None else asked - self.burned, collect=False, share=share)
         self._aim()
         self._burned = True
 
@@ -165,15 +169,12 @@ class Run:
         """Ready to collect: the estimator of log Z by what exchanges have shown, and no counts."""
         if self.ladder.counts().sums[0].all():
             self._set_shifts(self.ladder.positions, guess_steps(self.ladder.counts().sums, self.ladder.shifts))
-        if self.ladder.pairs:
-            self.ladder.limit_pairs()
-        self.ladder.clear()
+        self.ladder.chains.clear()
 
     def _adapt(self, *, settled: bool) -> None:
         """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
         ladder, self._placed = self.ladder, False
         positions, source = respace(ladder.positions, ladder.counts().rejection, self.plan.num_replicas)
-        positions, source = positions[:_MOST_RUNGS], source[:_MOST_RUNGS]
         old, steps = ladder.positions, guess_steps(ladder.counts().sums, ladder.shifts)
         states = ladder.get_states()[source]
         if settled and ladder.path.log_z is not None:
@@ -186,7 +187,7 @@ class Run:
     def _set_shifts(self, positions: FloatArray, steps: FloatArray) -> None:
         """Aim the acceptance ratio estimator at what is known of log Z between positions on the path."""
         values = np.concatenate([[0.0], np.cumsum(steps)])
-        self.ladder.shifts = np.diff(np.interp(self.ladder.positions, positions, values))
+        self.ladder.set_shifts(np.diff(np.interp(self.ladder.positions, positions, values)))
 
     def _advance(self, num_rounds: int | None, *, collect: bool, share: float = 1.0) -> int:
         """Rounds, in steps short enough to watch the clock, until a share of the time is used; how many were run."""
@@ -200,7 +201,9 @@ class Run:
             seconds = self.clock.used() - start
             self._round_seconds = seconds / step
             self._seconds += seconds
-            self.updates += step * self.ladder.updates_per_round
+            self.updates += (
+                step * self.ladder.num_rungs * self.ladder.num_ladders * self.ladder.path.model.num_variables
+            )
             done += step
             self.burned += 0 if collect else step
             self._report(collect, done)
@@ -241,8 +244,9 @@ class Run:
                 if self.pairs is not None:
                     self.ladder.chains.add_pairs(self.pairs, average=True)
             if done:
-                sums = self.ladder.take_sums()
-                means = sums.reshape(len(sums), self.num_ensembles, self.ladder.per_ensemble).mean(axis=2)
+                sums = self.ladder.chains.take_sums()  # of every ladder, or of those of an ensemble together
+                parts = sums.reshape(len(sums), self.num_ensembles, sums.shape[1] // self.num_ensembles)
+                means = parts.sum(axis=2) / self.ladder.per_ensemble
                 self.statistics.add(means, done)
             if done < wanted or clock.past(share):
                 finished = plan.num_sweeps is not None and self.statistics.num_sweeps >= plan.num_sweeps
@@ -264,41 +268,26 @@ class Run:
 
     # -- log Z ------------------------------------------------------------------------------------------------------
 
-    def log_z(self) -> LogZ:
-        """The log-ratio of the normalisers of the ends of the path."""
+    def log_z(self) -> tuple[float, float]:
+        """The log-ratio of the normalisers of the ends of the path, and its standard error."""
         sums = self.ladder.counts().sums
         ensembles = sums.reshape(*sums.shape[:2], self.num_ensembles, -1).sum(axis=3)
         return bridge(ensembles, self.ladder.shifts)
 
-    def bound(self, confidence: float) -> tuple[float, float] | None:
-        """A lower bound on that ratio, and the estimate of annealed importance sampling that it comes from."""
+    def bound(self, confidence: float) -> float | None:
+        """A lower bound on that ratio by annealed importance sampling; None where there is no time for it."""
         ladder = self.ladder
         n = max(1, ladder.path.model.num_variables)
         updates = self.clock.left() * self.updates_per_second()  # that there is time for
         if ladder.path.log_z is None or self.clock.past(1.0) or updates < _LEAST_STEPS * _ANNEALED * n:
             return None
         seed = derive_seed(ladder.seed, 0, 2)
-        steps = int(_BOUND_SHARE * self.updates / n / _ANNEALED)
-        if self.clock.asked is not None:  # without, the same seed gives the same bound
-            steps = min(steps, self._affordable_steps(self.clock.left()))
-        elif ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
-            steps = min(steps, self._affordable_steps(_BOUND_SHARE * self._seconds))
+        steps = min(_MOST_STEPS, int(_BOUND_SHARE * self.updates / n / _ANNEALED))
         positions, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
-        population = self._population(_ANNEALED, seed)
-        weights = annealed_weights(ladder.path, population, positions, stop=lambda: self.clock.past(1.0))
-        top = float(weights.max())
-        return lower_bound(weights, confidence), top + math.log(np.mean(np.exp(weights - top)))
+        population, clock = self._population(_ANNEALED, seed), self.clock.part(1.0)
+        if ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
+            clock = Clock(max(1e-3, min(clock.left(), _BOUND_SHARE * self._seconds)))
+        return lower_bound(annealed_weights(ladder.path, population, positions, clock=clock), confidence)
 
     def _population(self, size: int, seed: int) -> Annealing:
         return start_population(self.ladder.path, self.ladder.population(size, seed=seed), seed=seed)
-
-    def _affordable_steps(self, seconds: float) -> int:
-        """Steps of annealing in some time, by a trial of a few."""
-        population = self._population(_ANNEALED, 0)
-        clock, made = Clock(max(1e-3, _TRIAL_SHARE * seconds)), 0
-        for there in self.ladder.path.coefficients(np.linspace(0.0, 1.0, _TRIAL_STEPS)):
-            population.move(there)
-            made += 1
-            if clock.past():
-                break
-        return int(max(0.0, seconds) * made / clock.used())
