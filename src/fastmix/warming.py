@@ -93,7 +93,7 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
         MarkovRandomField.ising(torus, 0.0).structure.visit_order  # noqa: B018 computed when asked for
         path, same = grid_edges(1, 70_000), np.where(np.eye(2) > 0, 0.0, -np.inf)
         model = MarkovRandomField.from_tables(np.zeros((70_000, 2)), path, np.tile(same, (len(path), 1, 1)))
-        reduce_model(model, {0: 0}, fold_single=True, supported=True)
+        reduce_model(model, {0: 0}, fold_single=True)
         treewidth_bounds(70_000, path)
         is_swendsen_wang(MarkovRandomField.ising(path, -1.0))
 
