@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,6 +12,10 @@ from fastmix.errors import FormatError
 from fastmix.model import MarkovRandomField
 
 __all__ = ["number_observations", "parse_observations", "parse_observations_json"]
+
+
+_WORD = r'("(?:[^"]|"")*"|[^",=\s][^",=]*)'
+_PAIR = re.compile(rf"\s*{_WORD}\s*=\s*{_WORD}\s*(?:(,)|$)")
 
 
 def parse_observations(text: str, model: MarkovRandomField) -> dict[int, int]:
@@ -35,32 +40,18 @@ def parse_observations_json(text: str, name: str = "<string>") -> list[tuple[str
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for part in _split(text, ","):
-        if not part.strip():
-            raise ValueError(f"evidence must be pairs such as A=x,B=y, got an empty pair in {text!r}")
-        name, *state = _split(part, "=")
-        if len(state) != 1 or not state[0].strip() or not name.strip():
-            raise ValueError(f"evidence must be pairs such as A=x,B=y, got {part.strip()!r}")
-        yield _unquoted(name), _unquoted(state[0])
-
-
-def _split(text: str, separator: str) -> list[str]:
-    """Parts between separators that are not inside quotes."""
-    parts, quoted = [""], False
-    for c in text:
-        quoted ^= c == '"'
-        if c == separator and not quoted:
-            parts.append("")
-        else:
-            parts[-1] += c
-    if quoted:
-        raise ValueError(f"evidence has a quote that does not end: {text.strip()!r}")
-    return parts
+    place, more = 0, True
+    while more:
+        match = _PAIR.match(text, place)
+        if match is None:
+            raise ValueError(f"evidence must be pairs such as A=x,B=y, got {text[place:].strip()!r}")
+        name, state, comma = match.groups()
+        yield _unquoted(name), _unquoted(state)
+        place, more = match.end(), bool(comma)
 
 
 def _unquoted(text: str) -> str:
-    text = text.strip()
-    return text[1:-1].replace('""', '"') if len(text) > 1 and text[0] == text[-1] == '"' else text
+    return text[1:-1].replace('""', '"') if text.startswith('"') else text.strip()
 
 
 def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomField) -> dict[int, Any]:

@@ -26,7 +26,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
@@ -49,7 +49,6 @@ _STATES_PER_WORD = 64
 _SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 _SHORTEST_EXTREME = len("2e308")  # no shorter word is outside the range of normal doubles and yet not zero
 _NONZERO_MANTISSA = re.compile(rb"[^eE]*[1-9]")
-_LISTED = 12  # variables of a scope in a message
 
 _LOW, _HIGH = -708.39, 709.78  # logarithms of the smallest and largest normal double, rounded inwards
 _PIECE = 700.0  # size of the pieces of a constant that one double cannot hold
@@ -183,22 +182,15 @@ class _Reader:
         wrong = np.flatnonzero((numbers.values[given] != exact[inside]) | ~numbers.whole[given])
         if wrong.size:
             k = int(inside[wrong[0]])
-            numbers.fail(int(starts[k]), f"the table of factor {k} must have {self._shape(k)} entries")
+            numbers.fail(int(starts[k]), f"the table of factor {k} must have {exact[k]:.0f} entries")
         if (end := int(starts[-1])) > total:
             k = int(np.searchsorted(starts, total, side="right")) - 1
             if starts[k] == total:
                 numbers.fail_at_end(f"the table of factor {k}")
-            numbers.fail_at_end(f"entry {total - int(starts[k])} of the {self._shape(k)} in the table of factor {k}")
+            numbers.fail_at_end(f"entry {total - int(starts[k])} of the {exact[k]:.0f} in the table of factor {k}")
         if end < total:
             numbers.fail(end, "the file must end after the last table")
         return starts[:-1], sizes
-
-    def _shape(self, k: int) -> str:
-        """Number of entries of a table, with the state counts it comes from."""
-        counts = [int(self.num_states[v]) for v in self._scope(k)[:_LISTED]]
-        more = int(self.kinds[k]) > len(counts)
-        product = " x ".join(map(str, counts)) + (" x ..." if more else "")
-        return product if more else f"{math.prod(counts)} = {product}" if len(counts) > 1 else f"{math.prod(counts)}"
 
     def _log_entries(self) -> FloatArray:
         """Logarithms of all table entries one after another."""
@@ -293,9 +285,9 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     if not kept_pairs.all():
         given[1] = model.log_pairwise[np.repeat(kept_pairs, pair_sizes)]
     tables, shifts = zip(*map(_scaled, given, sizes), strict=True)
-    constant = _total((model.log_constant, *shifts))
+    constant = math.fsum((model.log_constant, *shifts))
     factors = _constant_words(constant)
-    notes = _notes(model, constant, len(factors), *zip(given, tables, strict=True))
+    notes = _notes(model, constant, *zip(given, tables, strict=True))
     for note in notes:
         _logger.warning("UAI: %s", note)
 
@@ -328,20 +320,12 @@ def _scaled(values: FloatArray, sizes: IntArray) -> tuple[FloatArray, float]:
     if not len(values):
         return values, 0.0
     shift = np.maximum.reduceat(values, offsets_of(sizes)[:-1])
-    return values - np.repeat(shift, sizes), _total(shift.tolist())
-
-
-def _total(values: Iterable[float]) -> float:
-    """The sum, correctly rounded; infinite when no double can hold it."""
-    try:
-        return math.fsum(values)
-    except OverflowError:
-        return math.inf
+    return values - np.repeat(shift, sizes), math.fsum(shift.tolist())
 
 
 def _constant_words(constant: float) -> list[str]:
     """A constant as numbers to write: one, several equal ones, or, beyond all use, one with a large power of ten."""
-    if constant == 0 or not math.isfinite(constant):
+    if constant == 0:
         return []
     if _LOW <= constant <= _HIGH:
         return [repr(math.exp(constant))]
@@ -349,36 +333,22 @@ def _constant_words(constant: float) -> list[str]:
     return [repr(math.exp(constant / count))] * count if count <= _MOST_PIECES else [_power_of_ten(constant)]
 
 
-def _notes(
-    model: MarkovRandomField, constant: float, num_factors: int, *tables: tuple[FloatArray, FloatArray]
-) -> list[str]:
+def _notes(model: MarkovRandomField, constant: float, *tables: tuple[FloatArray, FloatArray]) -> list[str]:
     """What others will not read: names, constants, and entries (given, written) too small for a double."""
     notes = []
     if model.variable_names is not None or model.state_names is not None:
         notes.append("names are not written, because UAI files have none; npz files keep them")
-    beyond = f"the constant exp({constant:.6g}) is outside the range of doubles"
-    if not math.isfinite(constant):
-        notes.append("the constant is outside the range of any number and is not written: log Z is lost; npz keeps it")
-    elif num_factors > 1:
-        split = f"and written as {num_factors} factors: programs that do not add logarithms overflow"
-        notes.append(f"{beyond}, {split}; npz files keep it as one number")
-    elif num_factors and not _LOW <= constant <= _HIGH:
-        notes.append(f"{beyond}: fastmix reads such numbers, but other programs refuse them; npz files keep it")
-    below = [written[(written < _LOW) & (given > -np.inf)] for given, written in tables]
-    lost = sum(int(np.count_nonzero(values < _LOWEST)) for values in below)
-    if tiny := sum(map(len, below)) - lost:
+    if not _LOW <= constant <= _HIGH:
         notes.append(
-            f"{tiny} {_entries(tiny)} below 2.2e-308, where doubles underflow to zero: fastmix reads such numbers, but "
-            "other programs take them as 0, which forbids these states, or refuse them; npz files keep everything"
+            f"the constant exp({constant:.6g}) is outside the range of doubles: programs that do not add logarithms "
+            "overflow; npz files keep it as one number"
         )
-    if lost:
-        forbids = "and written as 0, so that the file forbids these states"
-        notes.append(f"{lost} {_entries(lost)} below exp({_LOWEST:.0e}) {forbids}; npz files keep everything")
+    if tiny := sum(int(np.count_nonzero((written < _LOW) & (given > -np.inf))) for given, written in tables):
+        notes.append(
+            f"table entries below 2.2e-308, where doubles underflow to zero: {tiny}; other programs take them as 0, "
+            f"which forbids these states, as fastmix does below exp({_LOWEST:.0e}), or refuse them; npz files keep them"
+        )
     return notes
-
-
-def _entries(count: int) -> str:
-    return "table entry is" if count == 1 else "table entries are"
 
 
 def _table_chunks(values: FloatArray, sizes: IntArray) -> Iterator[str]:
