@@ -227,12 +227,6 @@ class Clock:
         Called with a :class:`fastmix.Progress` by :meth:`report`.
     what : str
         Name of the work.
-
-    Examples
-    --------
-    >>> clock = Clock(60.0)
-    >>> clock.past(), clock.left() <= 60.0, Clock().left()
-    (False, True, inf)
     """
 
     def __init__(
@@ -259,8 +253,7 @@ class Clock:
 
     def used(self) -> float:
         """Seconds since the call, without compiling."""
-        now = time.perf_counter()
-        return now - self._begin - (_COMPILED.seconds(now) - self._before)
+        return self.seconds() - self.compile_seconds()
 
     def left(self) -> float:
         """Seconds that are left, 0 at least; infinite without a limit."""

@@ -30,16 +30,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator as ``numba.njit`` with these options.
-
-    Examples
-    --------
-    >>> @njit(error_model="numpy")
-    ... def half(x):
-    ...     return x / 2
-    >>> half(3.0)
-    1.5
-    """
+    """A decorator as ``numba.njit`` with these options."""
     return lambda function: _compiled(numba.njit, options, function)
 
 

@@ -8,14 +8,13 @@ pattern of the couplings, and changes their strength alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix import graphs
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import as_edges, as_state_counts, check_count, check_seed
+from fastmix._checks import as_edges, as_state_counts, check_count, check_positive, check_seed
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import check_model_memory, offsets_of
 
@@ -141,8 +140,8 @@ def ising_random(
     (10, True)
     """
     n = check_count("num_variables", num_variables, least=1)
-    probability = _number("edge_probability", edge_probability)
-    if not 0.0 <= probability <= 1.0:
+    probability = check_positive("edge_probability", edge_probability, or_zero=True)
+    if probability > 1.0:
         raise ValueError(f"edge_probability must be from 0 to 1, got {edge_probability!r}")
     edges = graphs.erdos_renyi_edges(n, probability, seed=_graph_seed(seed))
     return _random_model(edges, n, None, coupling_max, attractive, field_max, seed)
@@ -246,8 +245,8 @@ def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: f
     distinct = np.unique(np.sort(pairs, axis=1), axis=0)
     num_entries = offsets_of(counts)[-1], offsets_of(counts[distinct[:, 0]] * counts[distinct[:, 1]])[-1]
     check_model_memory(len(counts), int(num_entries[0]), len(distinct), int(num_entries[1]))
-    deviation = _bound("scale", scale)
-    rng = _generator(seed)
+    deviation = check_positive("scale", scale, or_zero=True)
+    rng = np.random.default_rng(check_seed(seed))
     unary = deviation * rng.standard_normal(num_entries[0])
     tables = deviation * rng.standard_normal(num_entries[1])
     return MarkovRandomField(counts, unary, distinct, tables)
@@ -259,7 +258,7 @@ def _random_model(
     """A Potts model of some states, or an Ising model, with uniform fields and couplings on a graph."""
     states = potts or 2
     check_model_memory(n, n * states, len(edges), len(edges) * states**2)
-    rng = _generator(seed)
+    rng = np.random.default_rng(check_seed(seed))
     fields = _uniform(rng, (n, states) if potts else (n,), "field_max", field_max)
     couplings = _uniform(rng, (len(edges),), "coupling_max", coupling_max, positive=attractive)
     if potts:
@@ -275,28 +274,10 @@ def _uniform(
     if not positive:
         values *= 2.0
         values -= 1.0
-    values *= _bound(name, maximum)
+    values *= check_positive(name, maximum, or_zero=True)
     return values
-
-
-def _generator(seed: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(check_seed(seed)))
 
 
 def _graph_seed(seed: int) -> int:
     # A stream of its own: with the plain seed the graph and the fields would be read off the same numbers.
     return int(np.random.SeedSequence(check_seed(seed), spawn_key=(1,)).generate_state(1, np.uint64)[0])
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, got {value!r}") from None
-
-
-def _bound(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if not 0.0 <= number < np.inf:
-        raise ValueError(f"{name} must be finite and at least 0, got {value!r}")
-    return number

@@ -193,7 +193,7 @@ class TestFromFactors:
             ([2], [((0.7,), [0, 0])], "factors[0] must be a pair (variable numbers, log_table), got ((0.7,), [0, 0])"),
             ([2], [3], "factors[0] must be a pair (variable numbers, log_table), got 3"),
             ([2], None, "factors must be a list of (scope, log_table) pairs, got None"),
-            ([0], [], "num_states must be at least 1, got 0 for variable 0"),
+            ([0], [], "num_states must be from 1 to 2147483647, got 0 for variable 0"),
             (2, [], "num_states must be a vector of whole numbers, got shape ()"),
         ],
     )

@@ -127,7 +127,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (([2, 0], [0, 0], [], []), "num_states must be at least 1, got 0 for variable 1"),
+            (([2, 0], [0, 0], [], []), "num_states must be from 1 to 2147483647, got 0 for variable 1"),
             (([2.5], [0, 0], [], []), "num_states must be a vector of whole numbers, got shape (1,), float64"),
             (([[2]], [0, 0], [], []), "num_states must be a vector of whole numbers, got shape (1, 1)"),
             (([[2], [2, 2]], [0, 0], [], []), "num_states must be a vector of whole numbers, got [[2], [2, 2]]"),

@@ -94,7 +94,7 @@ class TestConstruction:
             ({"variable_names": None}, "variable_names must be a list of names, got None"),
             ({"variable_names": "abc"}, "variable_names must be a list of names"),
             ({"state_names": [["no", "no"], *STATES[1:]]}, "got 'no' more than once"),
-            ({"state_names": [[], *STATES[1:]]}, "num_states must be at least 1"),
+            ({"state_names": [[], *STATES[1:]]}, "num_states must be from 1 to"),
             ({"state_names": ["no", *STATES[1:]]}, r"state_names\[0\] must be a list"),
             ({"parents": [[], [0]]}, "parents must have one list per variable, 3, got 2"),
             ({"parents": [[], [0], [1, 3]]}, r"parents\[2\] must be a whole number from 0 to 2, got 3"),
