@@ -58,19 +58,7 @@ _CHUNK_TABLES = 1 << 15
 
 
 def read(data: bytes, name: str, _max_bytes: float | None = None) -> MarkovRandomField:
-    r"""The model in a text in UAI format, see :func:`fastmix.io.read_model`.
-
-    Of a written model, the largest entry of each table is 0 and the constant holds the rest.
-
-    Examples
-    --------
-    >>> read(b"MARKOV 2  2 2  1  2 0 1  4  1 0.5 0.5 1", "two.uai").table(0, 1).round(3).tolist()
-    [[0.0, -0.693], [-0.693, 0.0]]
-    >>> read(b"MARKOV 2\n2 two\n", "bad.uai")
-    Traceback (most recent call last):
-        ...
-    fastmix.errors.FormatError: bad.uai:2: expected a number, got 'two'
-    """
+    """The model in a text in UAI format: of a written one, the constant holds the largest entries of all tables."""
     _, data = cut_header(strip_comments(data, name), name, ("MARKOV", "BAYES"))
     return _Reader(NumberText(data, name)).model()
 
@@ -251,21 +239,7 @@ def _dead_tables(values: FloatArray, sizes: IntArray) -> IntArray:
 
 
 def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
-    """Write a model as UAI text; see :func:`fastmix.io.write_model` for the notes.
-
-    About a microsecond per entry; memory of a few times the parameters.
-
-    Examples
-    --------
-    The largest entry of a table becomes 1, and the constant makes up for it:
-
-    >>> import io
-    >>> text = io.BytesIO()
-    >>> write(MarkovRandomField([2], np.log([1.0, 2.0]), [], [], variable_names=["one"]), text)
-    ['names are not written, because UAI files have none; npz files keep them']
-    >>> text.getvalue().decode().split()
-    ['MARKOV', '1', '2', '2', '1', '0', '0', '2', '0.5', '1.0', '1', '2.0']
-    """
+    """Write a model as UAI text; see :func:`fastmix.io.write_model` for the notes."""
     check_model(model)
     pair_sizes, factor_sizes = np.diff(model.pairwise_offsets), np.diff(model.factor_offsets)
     if (dead := _dead_tables(model.log_pairwise, pair_sizes)).size:

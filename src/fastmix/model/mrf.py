@@ -453,30 +453,19 @@ class MarkovRandomField(Constructors):
     def content_hash(self) -> str:
         """SHA-256 over graph, parameters and names, the same on every machine and in every process."""
         digest = hashlib.sha256(b"fastmix pairwise mrf 1")
-        arrays = [
-            (self.num_states, "<i8"),
-            (self.edges, "<i8"),
-            (self.log_unary, "<f8"),
-            (self.log_pairwise, "<f8"),
-            (np.array([self.log_constant]), "<f8"),
-        ]
+        arrays = [self.num_states, self.edges, self.log_unary, self.log_pairwise, np.array([self.log_constant])]
         if self.num_factors:
-            factors = [(self.scope_starts, "<i8"), (self.scope_variables, "<i8"), (self.log_factors, "<f8")]
-            arrays += factors  # type: ignore[arg-type]
-        for array, kind in arrays:
+            arrays += [self.structure.scope_starts, self.structure.scope_variables, self.log_factors]
+        for array in arrays:
             digest.update(len(array).to_bytes(8, "little"))
-            digest.update(np.ascontiguousarray(array, dtype=kind).data)
+            digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).data)
         digest.update(repr((self.variable_names, self.state_names)).encode())
         return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MarkovRandomField):
             return NotImplemented
-        facts = ("log_constant", "variable_names", "state_names")
-        arrays = ("num_states", "edges", "log_unary", "log_pairwise", "scope_starts", "scope_variables", "log_factors")
-        return all(getattr(self, name) == getattr(other, name) for name in facts) and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
-        )
+        return self.content_hash == other.content_hash
 
     def __hash__(self) -> int:
         return hash(self.content_hash)
