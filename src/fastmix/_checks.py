@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import operator
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,9 +19,9 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
 
 __all__ = [
-    "as_array", "as_edges", "as_flat", "as_float_array", "as_number", "as_shape", "as_state_counts", "as_state_names",
-    "as_variable_names", "check_accuracy", "check_choice", "check_count", "check_log_values", "check_positive",
-    "check_seconds", "check_seed", "check_share", "check_threads", "choose_seed", "count_processors",
+    "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_number", "as_shape", "as_state_counts",
+    "as_state_names", "as_variable_names", "check_accuracy", "check_choice", "check_count", "check_log_values",
+    "check_positive", "check_seconds", "check_seed", "check_share", "check_threads", "choose_seed", "count_processors",
     "count_variables", "describe", "is_whole", "per_item", "require",
 ]  # fmt: skip
 
@@ -242,6 +243,21 @@ def count_processors() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         return os.cpu_count() or 1
+
+
+def as_index(what: str, given: Any, names: Mapping[str, int], count: int) -> int:
+    """Number of a variable or a state, from that number or its name."""
+    if isinstance(given, str) and given in names:
+        return names[given]
+    with contextlib.suppress(TypeError):
+        if 0 <= (index := operator.index(given)) < count:
+            return index
+    rule, hint = f"{what} must be a number from 0 to {count - 1}{' or a name' if names else ''}", ""
+    if names and isinstance(given, str):
+        from difflib import get_close_matches
+
+        hint = f"; the nearest is {get_close_matches(given, list(names), 1, 0.0)[0]!r}"
+    raise ModelError(f"{rule}, got {describe(given)}{hint}")
 
 
 def count_variables(pairs: IntArray, values: FloatArray, num_variables: int | None) -> int:

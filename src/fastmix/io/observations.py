@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fastmix.errors import FormatError
+from fastmix.errors import FormatError, ModelError
 from fastmix.model import MarkovRandomField
 
 __all__ = ["number_observations", "parse_observations", "parse_observations_json"]
@@ -59,33 +58,22 @@ def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomFie
 
     A list of numbers, likelihoods by state, stays as it is (soft evidence).
     """
-    index = {name: i for i, name in enumerate(model.variable_names or ())}
     observed: dict[int, Any] = {}
     for name, state in pairs:
-        variable = _place(name, index, model.num_variables, f"variable {name!r}")
+        given = _number_in(name, model.variable_names)
+        try:
+            variable = model.variable_index(given)
+            if not (isinstance(state, list) and state and all(type(number) in (int, float) for number in state)):
+                state = model.state_index(given, _number_in(state, model.state_names and model.state_names[variable]))
+        except ModelError as error:
+            raise ValueError(f"evidence: {error}") from None
         if variable in observed:
             raise ValueError(f"evidence must name each variable once, got {name!r} twice")
-        if isinstance(state, list) and state and all(type(number) in (int, float) for number in state):
-            observed[variable] = state
-            continue
-        states = {} if model.state_names is None else {s: k for k, s in enumerate(model.state_names[variable])}
-        what = f"state {state!r} of variable {name!r}"
-        observed[variable] = _place(state, states, int(model.num_states[variable]), what)
+        observed[variable] = state
     return observed
 
 
-def _place(given: Any, names: dict[str, int], count: int, what: str) -> int:
-    """Number of a name, or of a number given as such."""
-    if isinstance(given, str) and given in names:
-        return names[given]
-    number = -1
-    if isinstance(given, int) and not isinstance(given, bool):
-        number = given
-    elif isinstance(given, str) and given.isascii() and given.isdigit():
-        number = int(given)
-    if 0 <= number < count:
-        return number
-    hint = f", only numbers from 0 to {count - 1}"
-    if names:
-        hint = f"; the nearest is {difflib.get_close_matches(str(given), list(names), 1, 0.0)[0]!r}"
-    raise ValueError(f"evidence: there is no {what}{hint}")
+def _number_in(given: Any, names: Sequence[str] | None) -> Any:
+    """A number that is given as text, unless that is a name."""
+    text = isinstance(given, str) and given not in (names or ()) and given.isascii() and given.isdigit()
+    return int(given) if text else given

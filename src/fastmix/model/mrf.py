@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -222,34 +221,13 @@ class MarkovRandomField(Constructors):
 
     def variable_index(self, variable: int | str) -> int:
         """Number of a variable given by number or name."""
-        if isinstance(variable, str):
-            if variable not in self._index_of_name:
-                known = "the model has no names" if self.variable_names is None else "no variable has this name"
-                raise ModelError(f"variable must be a number or a name, got {variable!r}: {known}")
-            return self._index_of_name[variable]
-        try:
-            index = operator.index(variable)
-        except TypeError:
-            raise ModelError(f"variable must be a number or a name, got {variable!r}") from None
-        if not 0 <= index < self.num_variables:
-            raise ModelError(f"variable must be from 0 to {self.num_variables - 1}, got {variable}")
-        return index
+        return _checks.as_index("variable", variable, self._index_of_name, self.num_variables)
 
     def state_index(self, variable: int | str, state: int | str) -> int:
         """Number of a state of a variable given by number or name."""
         i = self.variable_index(variable)
-        if isinstance(state, str):
-            names = () if self.state_names is None else self.state_names[i]
-            if state not in names:
-                raise ModelError(f"state of variable {variable!r} must be one of {list(names)}, got {state!r}")
-            return names.index(state)
-        try:
-            index = operator.index(state)
-        except TypeError:
-            raise ModelError(f"state of variable {variable!r} must be a number or a name, got {state!r}") from None
-        if not 0 <= index < self.num_states[i]:
-            raise ModelError(f"state of variable {variable!r} must be from 0 to {self.num_states[i] - 1}, got {state}")
-        return index
+        names = {} if self.state_names is None else {name: k for k, name in enumerate(self.state_names[i])}
+        return _checks.as_index(f"state of variable {variable!r}", state, names, int(self.num_states[i]))
 
     def names_of_variables(self) -> list[str]:
         """Names of all variables: their numbers where they have none."""
