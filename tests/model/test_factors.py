@@ -55,17 +55,6 @@ def test_weights_are_the_sums_of_the_factors(problem: tuple[list[int], Factors])
 
 
 @given(problems())
-def test_conditionals(problem: tuple[list[int], Factors]) -> None:
-    counts, factors = problem
-    model = MarkovRandomField.from_factors(counts, factors)
-    rng = np.random.default_rng(0)
-    x = [int(rng.integers(c)) for c in counts]
-    for i, count in enumerate(counts):
-        weights = np.exp([naive_weight(factors, (*x[:i], s, *x[i + 1 :])) for s in range(count)])
-        np.testing.assert_allclose(model.conditional(i, x), weights / weights.sum(), atol=1e-12)
-
-
-@given(problems())
 def test_the_same_model_however_it_is_given(problem: tuple[list[int], Factors]) -> None:
     counts, factors = problem
     model = MarkovRandomField.from_factors(counts, factors)

@@ -231,9 +231,6 @@ class TestProbabilities:
         flat = x.reshape(-1, n) if n else np.zeros((int(np.prod(shape)), 0), dtype=int)
         for k, row in enumerate(flat):
             oracle.assert_log_close(np.reshape(weights, -1)[k], oracle.log_weight(model, row.tolist()))
-        for i in range(n):
-            if not model.has_forbidden:
-                assert model.conditional(i, x).shape == (*shape, model.num_states[i])
 
     def test_many_configurations_are_cut_into_chunks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model = lopsided()
@@ -270,34 +267,6 @@ class TestProbabilities:
         tables = [*oracle.node_marginals(model), *(t.reshape(-1) for t in oracle.edge_marginals(model))]
         oracle.assert_probabilities_close(mean, np.concatenate([np.zeros(0), *tables]))
 
-    @given(strategies.models(min_variables=1), st.data())
-    def test_conditional(self, model: MarkovRandomField, data: st.DataObject) -> None:
-        i = data.draw(st.integers(0, model.num_variables - 1))
-        x = data.draw(strategies.configurations(model))
-        expected = oracle.conditional(model, i, x)
-        if expected is None:
-            with pytest.raises(ModelError, match=f"conditional of variable {i} is undefined"):
-                model.conditional(i, x)
-        else:
-            actual = model.conditional(i, x)
-            oracle.assert_probabilities_close(actual, expected)
-            assert abs(actual.sum() - 1.0) < 1e-12
-            assert (actual[model.unary(i) == -INF] == 0.0).all()
-            oracle.assert_probabilities_close(model.conditional(i, [x, x]), np.stack([expected, expected]))
-
-    @given(strategies.models(min_variables=1, allow_forbidden=False), st.data())
-    def test_conditional_ignores_the_variable_itself(self, model: MarkovRandomField, data: st.DataObject) -> None:
-        i = data.draw(st.integers(0, model.num_variables - 1))
-        x = np.array(data.draw(strategies.configurations(model)))
-        rows = np.repeat(x[None, :], model.num_states[i], axis=0)
-        rows[:, i] = np.arange(model.num_states[i])
-        p = model.conditional(i, rows)
-        assert (p == p[0]).all()
-
-    def test_conditional_by_name(self) -> None:
-        model = lopsided()
-        assert model.conditional("rain", [1, 2, 0]).tolist() == model.conditional(2, [1, 2, 0]).tolist()
-
     @pytest.mark.parametrize(
         ("states", "message"),
         [
@@ -319,7 +288,7 @@ class TestProbabilities:
     )
     def test_bad_states(self, states: object, message: str) -> None:
         model = lopsided()
-        for call in (model.log_weight, model.sufficient_statistics, lambda x: model.conditional(0, x)):
+        for call in (model.log_weight, model.sufficient_statistics):
             with pytest.raises(ModelError, match=re.escape(message)):
                 call(states)
 

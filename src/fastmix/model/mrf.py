@@ -272,17 +272,9 @@ class MarkovRandomField(Constructors):
         return total.reshape(shape) if shape else float(total[0])
 
     def sufficient_statistics(self, states: ArrayLike) -> FloatArray:
-        """Indicators f(x) of the unary and table entries a configuration uses, aligned with :attr:`parameters`.
+        """Indicators f(x) of the entries that configurations (..., n) use, aligned with :attr:`parameters`.
 
         ``f(x) @ parameters + log_constant`` is :meth:`log_weight` (for finite parameters: 0 times -inf is NaN).
-
-        Parameters
-        ----------
-        states : int array (..., n)
-
-        Returns
-        -------
-        float array (..., num_parameters)
         """
         x, shape = self._as_states(states)
         required = 8.0 * len(x) * (self.num_parameters + self.num_variables + self.num_edges + self.num_factors)
@@ -295,40 +287,6 @@ class MarkovRandomField(Constructors):
             f[rows, start + positions] = 1.0
             start += len(values)
         return f.reshape((*shape, self.num_parameters))
-
-    def conditional(self, variable: int | str, states: ArrayLike) -> FloatArray:
-        """Distribution of one variable given all others, ``p(X_i | x_{-i})``.
-
-        Parameters
-        ----------
-        variable : int or str
-        states : int array (..., n)
-            The entry of the variable itself does not matter, but must be a valid state.
-
-        Returns
-        -------
-        float array (..., L_i)
-
-        Raises
-        ------
-        ModelError
-            If every state of the variable is forbidden by its neighbors.
-        """
-        i = self.variable_index(variable)
-        x, shape = self._as_states(states)
-        logits = np.repeat(self.unary(i)[None, :], len(x), axis=0)
-        for j in self.adjacency.neighbors[self.adjacency.indptr[i] : self.adjacency.indptr[i + 1]]:
-            logits = logits + self.table(i, int(j))[:, x[:, j]].T
-        for k in np.searchsorted(self.structure.scope_starts, np.flatnonzero(self.scope_variables == i), side="right"):
-            scope, table = self.factor(int(k) - 1)
-            values: Any = np.moveaxis(table, int(np.searchsorted(scope, i)), -1)
-            logits = logits + values[tuple(x[:, v] for v in scope if v != i)]
-        top = logits.max(axis=1, keepdims=True)
-        if (top == -np.inf).any():
-            raise ModelError(f"the conditional of variable {variable!r} is undefined: its neighbors forbid every state")
-        weights = np.exp(logits - top)
-        weights /= weights.sum(axis=1, keepdims=True)
-        return weights.reshape((*shape, weights.shape[1]))
 
     def _as_states(self, states: ArrayLike) -> tuple[IntArray, tuple[int, ...]]:
         array = _checks.as_array("states", states, f"have shape (..., {self.num_variables})")
