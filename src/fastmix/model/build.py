@@ -244,9 +244,7 @@ def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], A
             start = unary_starts[variables[0]]
             log_unary[start : start + shape[0]] += array.reshape(-1)
         elif len(set(variables)) < len(variables):
-            raise ModelError(
-                f"factors[{k}] must join {'two ' * (len(variables) == 2)}different variables, got {variables}"
-            )
+            raise ModelError(f"factors[{k}] must join different variables, got {variables}")
         elif len(variables) == 2:
             pairs.append((variables[0], variables[1]))
             tables.append(array.reshape(-1))

@@ -208,14 +208,11 @@ def _observed_states(
 
 def _likelihood(model: MarkovRandomField, variable: Any, i: int, values: Any) -> FloatArray:
     likelihood = as_float_array(f"evidence of variable {variable!r}", values)
-    if likelihood.shape != (model.num_states[i],):
+    right = np.isfinite(likelihood).all() and (likelihood >= 0.0).all() and likelihood.any()
+    if likelihood.shape != (model.num_states[i],) or not right:
         raise ModelError(
-            f"evidence of variable {variable!r} must have a likelihood for each of its {model.num_states[i]} states, "
-            f"got shape {likelihood.shape}"
-        )
-    if not (likelihood >= 0.0).all() or not np.isfinite(likelihood).all() or not likelihood.any():
-        raise ModelError(
-            f"evidence of variable {variable!r} must be likelihoods of at least 0, not all 0, got {values}"
+            f"evidence of variable {variable!r} must be likelihoods of at least 0, one for each of its "
+            f"{model.num_states[i]} states and not all 0, got {values}"
         )
     return likelihood
 
