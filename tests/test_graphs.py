@@ -110,7 +110,7 @@ def test_canonical_edges_undoes_any_disorder(graph: tuple[int, Pairs], rnd) -> N
             lambda: graphs.adjacency(2, [(-1, 1)]),
             r"indices from 0 .* edge 0 is \(-1, 1\)",
         ),
-        (lambda: graphs.adjacency(2, [(1, 1)]), r"edges must join different variables; edge 0 is \(1, 1\)"),
+        (lambda: graphs.adjacency(2, [(1, 1)]), r"edges must join two different variables; edge 0 is \(1, 1\)"),
         (
             lambda: graphs.adjacency(2, [(1, 0)]),
             r"edges must have i < j in each row, got \[1, 0\]; use canonical_edges",

@@ -194,7 +194,7 @@ class TestRandomTables:
             ([(0, 1)], 2.5, 1.0, 0, "num_states must be a whole number of at least 1, got 2.5"),
             ([(0, 1)], [2, 0], 1.0, 0, "num_states must be from 1 to 2147483647, got 0 for variable 1"),
             ([(0, 1)], [2], 1.0, 0, "below the number of variables, 1; edge 0 is (0, 1)"),
-            ([(0, 0)], 2, 1.0, 0, "edges must join different variables; edge 0 is (0, 0)"),
+            ([(0, 0)], 2, 1.0, 0, "edges must join two different variables; edge 0 is (0, 0)"),
             ([0, 1], 2, 1.0, 0, "edges must have shape (m, 2), got shape (2,)"),
             ([(0, 1)], 2, -1.0, 0, "scale must be a number of at least 0, got -1.0"),
             ([(0, 1)], 2, NAN, 0, "scale must be a number of at least 0, got nan"),

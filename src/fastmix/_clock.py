@@ -216,17 +216,9 @@ class _Bar:
 class Clock:
     """Time since a call began, the limit on it, and whom to tell how far it has come.
 
-    Parameters
-    ----------
-    limit : float, optional
-        Seconds, compiling not included; no limit by default.
-    default : float, optional
-        The limit of callers who gave none. ``asked`` remembers what they gave: only a limit that was asked for is a
-        plan to be filled.
-    listener : callable, optional
-        Called with a :class:`fastmix.Progress` by :meth:`report`.
-    what : str
-        Name of the work.
+    ``limit`` is in seconds, compiling not included, ``default`` that of callers who gave none. ``asked`` remembers what
+    they gave: only a limit that was asked for is a plan to be filled. :meth:`report` calls the ``listener`` with a
+    :class:`fastmix.Progress`; ``what`` names the work.
     """
 
     def __init__(

@@ -57,8 +57,7 @@ def ising_grid(
 
     Notes
     -----
-    The synthetic grids of the paper are 16x16 with ``field_max=1`` and ``coupling_max`` from 0 to 4. Time and
-    memory are linear in the number of variables.
+    The synthetic grids of the paper are 16x16 with ``field_max=1`` and ``coupling_max`` from 0 to 4.
 
     Examples
     --------
@@ -83,7 +82,7 @@ def potts_grid(
     torus: bool = False,
     seed: int,
 ) -> MarkovRandomField:
-    """A Potts model on a four-neighbor grid with uniform random unaries and couplings.
+    """A Potts model on a four-neighbor grid (in the paper 8x8) with uniform random unaries and couplings.
 
     Parameters
     ----------
@@ -93,11 +92,6 @@ def potts_grid(
         States of every variable, at least 1.
     field_max : float
         The log-potential of each state of each variable is uniform on [-field_max, field_max].
-
-    Notes
-    -----
-    The paper's Potts experiment is the 8x8 grid with 3 states. Time and memory are linear in
-    ``rows * cols * num_states ** 2``.
 
     Examples
     --------
@@ -125,13 +119,9 @@ def ising_random(
     num_variables : int
         Number of variables, at least 1.
     edge_probability : float
-        Probability of each of the n (n - 1) / 2 edges, from 0 to 1.
+        Probability of each of the n (n - 1) / 2 edges, from 0 to 1; the paper takes 0.3, 0.5 and 0.7 of 10 variables.
     coupling_max, attractive, field_max, seed
         As for :func:`ising_grid`, errors too.
-
-    Notes
-    -----
-    The paper takes 10 variables and edge probabilities 0.3, 0.5 and 0.7.
 
     Examples
     --------

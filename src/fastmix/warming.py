@@ -55,7 +55,8 @@ def warm_up(*, progress: Report = "auto") -> WarmUpResult:
     >>> result.parts  # doctest: +SKIP
     {'exact': 5.1, 'gibbs': 9.7, ...}
     """
-    clock, parts = Clock(), {}
+    clock = Clock()
+    parts: dict[str, float] = {}
     with listening(progress, "warm-up") as listener:
         work = _parts()
         name = next(work, None)

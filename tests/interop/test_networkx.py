@@ -97,7 +97,7 @@ class TestNetworkx:
 
     def test_self_loop(self) -> None:
         graph = nx.Graph([(0, 0, {"coupling": 1.0})])
-        with pytest.raises(ModelError, match="edges must join different variables"):
+        with pytest.raises(ModelError, match="edges must join two different variables"):
             MarkovRandomField.from_networkx(graph)
 
     def test_names_that_read_the_same(self) -> None:

@@ -122,7 +122,7 @@ class TestFromTables:
             ([[0.0, NAN]], [], [], "log_unary must hold finite numbers or -inf, got nan at entry 1"),
             ([[0.0], [-INF, -INF]], [], [], "log_unary must allow at least one state; variable 1 has only -inf"),
             ([[0, 0]] * 2, [(0, 2)], [np.zeros((2, 2))], "below the number of variables, 2; edge 0 is (0, 2)"),
-            ([[0, 0]] * 2, [(1, 1)], [np.zeros((2, 2))], "edges must join different variables; edge 0 is (1, 1)"),
+            ([[0, 0]] * 2, [(1, 1)], [np.zeros((2, 2))], "edges must join two different variables; edge 0 is (1, 1)"),
             ([[0, 0]] * 2, [(0, 1)], [], "log_pairwise must have one table per edge, 1, got 0"),
             ([[0, 0]] * 2, [(0, 1)], 0.5, "log_pairwise must be a 3-D array or a list of tables, got 0.5"),
             ([[0, 0]] * 2, [(0, 1)], np.zeros((2, 2)), "log_pairwise must have shape (1, L_i, L_j)"),

@@ -145,7 +145,7 @@ class TestRefusals:
             (([2] * 3, [0] * 6, [[1, 2], [0, 1]], [0] * 8), "in lexicographic order, each once"),
             ((TWO, [0] * 4, [[0, 2]], [0] * 4), "below the number of variables, 2; edge 0 is (0, 2)"),
             ((TWO, [0] * 4, [[-1, 1]], [0] * 4), "edges must hold indices from 0"),
-            ((TWO, [0] * 4, [[1, 1]], [0] * 4), "edges must join different variables; edge 0 is (1, 1)"),
+            ((TWO, [0] * 4, [[1, 1]], [0] * 4), "edges must join two different variables; edge 0 is (1, 1)"),
             ((TWO, [0] * 4, [0, 1], [0] * 4), "edges must have shape (m, 2), got shape (2,)"),
             ((TWO, [0] * 4, [[0, 1, 2]], [0] * 4), "edges must have shape (m, 2), got shape (1, 3)"),
             ((TWO, [0] * 4, [[]], []), "edges must have shape (m, 2), got shape (1, 0)"),

@@ -38,20 +38,11 @@ _SLACK = 1e-6  # printed probabilities may exceed 1 by rounding
 
 
 def read_mar(path: PathLike) -> list[FloatArray]:
-    """The marginal distribution of each variable, from a MAR file.
+    """The marginal distribution of each variable, a list of float arrays, from a MAR file.
 
-    Parameters
-    ----------
-    path : str or path-like
-        Plain text, gzip or xz; ``-`` is the standard input. The content is ``MAR``, the number of variables, and for
-        each its number of states and their probabilities.
-
-    Returns
-    -------
-    list of float arrays
-        The numbers as they stand in the file: probabilities, summing to 1 up to its rounding (which is not checked).
-
-    A :class:`FormatError` if the file is not in the format or holds a number that is no probability.
+    The content is ``MAR``, the number of variables, and for each its number of states and their probabilities, which
+    sum to 1 up to rounding (this is not checked). A :class:`FormatError` if the file is not in the format or holds a
+    number that is no probability.
 
     Examples
     --------

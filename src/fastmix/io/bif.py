@@ -247,19 +247,9 @@ class _Parser:
 def write_bif(network: BayesianNetwork, path: PathLike) -> list[str]:
     """Write a Bayesian network as a BIF file; what other programs may not read from it comes back as a list of notes.
 
-    Probabilities are written to the last digit, so that reading gives an equal network.
-
-    Parameters
-    ----------
-    network : BayesianNetwork
-    path : str or path-like
-        ``.gz`` and ``.xz`` compress, ``-`` is the standard output. The file appears whole or not at all.
-
-    Returns
-    -------
-    list of str
-        One line, also logged as a warning, if names hold white space or punctuation of the format, or are words of it:
-        they are written in quotes.
+    Probabilities are written to the last digit, so that reading gives an equal network. ``.gz`` and ``.xz`` compress,
+    ``-`` is the standard output. There is a note, also logged as a warning, if names hold white space or punctuation of
+    the format, or are words of it: they are written in quotes.
     """
     names = [network.name, *network.variable_names, *itertools.chain(*network.state_names)]
     for name in names:

@@ -64,7 +64,8 @@ def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomFie
         try:
             variable = model.variable_index(given)
             if not (isinstance(state, list) and state and all(type(number) in (int, float) for number in state)):
-                state = model.state_index(given, _number_in(state, model.state_names and model.state_names[variable]))
+                names = None if model.state_names is None else model.state_names[variable]
+                state = model.state_index(given, _number_in(state, names))
         except ModelError as error:
             raise ValueError(f"evidence: {error}") from None
         if variable in observed:

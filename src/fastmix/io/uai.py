@@ -265,22 +265,21 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     for note in notes:
         _logger.warning("UAI: %s", note)
 
-    def chunks() -> Iterator[str]:
-        counts = " ".join(map(str, model.num_states.tolist()))
-        num_factors = sum(map(len, sizes)) + len(factors)
-        yield f"MARKOV\n{model.num_variables}\n{counts}\n{num_factors}\n"
-        for same_size in scopes:
-            for start in range(0, len(same_size), _CHUNK_TABLES):
-                rows = same_size[start : start + _CHUNK_TABLES].tolist()
-                yield "".join([f"{len(row)} {' '.join(map(str, row))}\n" for row in rows])
-        yield "".join([f"{len(scope)} {' '.join(map(str, scope.tolist()))}\n" for scope in model.structure.scopes])
-        yield "0\n" * len(factors) + "\n"
-        for values, own in zip(tables, sizes, strict=True):
-            yield from _table_chunks(values, own)
-        yield "".join([f"1\n {word}\n" for word in factors])
+    def put(text: str) -> None:
+        stream.write(text.encode("ascii"))
 
-    for chunk in chunks():
-        stream.write(chunk.encode("ascii"))
+    counts = " ".join(map(str, model.num_states.tolist()))
+    put(f"MARKOV\n{model.num_variables}\n{counts}\n{sum(map(len, sizes)) + len(factors)}\n")
+    for same_size in scopes:
+        for start in range(0, len(same_size), _CHUNK_TABLES):
+            rows = same_size[start : start + _CHUNK_TABLES].tolist()
+            put("".join([f"{len(row)} {' '.join(map(str, row))}\n" for row in rows]))
+    put("".join([f"{len(scope)} {' '.join(map(str, scope.tolist()))}\n" for scope in model.structure.scopes]))
+    put("0\n" * len(factors) + "\n")
+    for values, own in zip(tables, sizes, strict=True):
+        for chunk in _table_chunks(values, own):
+            put(chunk)
+    put("".join([f"1\n {word}\n" for word in factors]))
     return notes
 
 

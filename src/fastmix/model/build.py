@@ -62,10 +62,7 @@ def flatten_unary(log_unary: ArrayLike | Sequence[ArrayLike]) -> tuple[IntArray,
         if array.ndim != 2:
             raise ModelError(f"log_unary must be 2-D (variables, states) or a list of vectors, got shape {array.shape}")
         return np.full(array.shape[0], array.shape[1], dtype=np.int64), array.reshape(-1)
-    try:
-        vectors = [as_float_array(f"log_unary[{i}]", v) for i, v in enumerate(log_unary)]  # type: ignore[arg-type]
-    except TypeError:
-        raise ModelError(f"log_unary must be a 2-D array or a list of vectors, got {describe(log_unary)}") from None
+    vectors = _float_arrays("log_unary", log_unary, "a 2-D array or a list of vectors")
     for i, vector in enumerate(vectors):
         if vector.ndim != 1 or vector.size == 0:
             raise ModelError(f"log_unary[{i}] must be a vector with one entry per state, got shape {vector.shape}")
@@ -88,12 +85,7 @@ def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLik
         if wrong.size:
             _raise_table_shape(int(wrong[0]), edges, num_states, array.shape[1:])
         return array.reshape(-1)
-    try:
-        tables = [as_float_array(f"log_pairwise[{e}]", t) for e, t in enumerate(log_pairwise)]  # type: ignore[arg-type]
-    except TypeError:
-        raise ModelError(
-            f"log_pairwise must be a 3-D array or a list of tables, got {describe(log_pairwise)}"
-        ) from None
+    tables = _float_arrays("log_pairwise", log_pairwise, "a 3-D array or a list of tables")
     if len(tables) != len(edges):
         raise ModelError(f"log_pairwise must have one table per edge, {len(edges)}, got {len(tables)}")
     for e, table in enumerate(tables):
@@ -282,6 +274,13 @@ def join_larger(
         np.array([v for scope in scopes for v in scope], dtype=np.int64),
         np.concatenate([np.zeros(0), *(tables[scope].reshape(-1) for scope in scopes)]),
     )
+
+
+def _float_arrays(name: str, values: Any, rule: str) -> list[FloatArray]:
+    try:
+        return [as_float_array(f"{name}[{k}]", array) for k, array in enumerate(values)]
+    except TypeError:
+        raise ModelError(f"{name} must be {rule}, got {describe(values)}") from None
 
 
 def _raise_table_shape(e: int, edges: IntArray, num_states: IntArray, got: tuple[int, ...]) -> None:
