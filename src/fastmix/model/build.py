@@ -96,23 +96,33 @@ def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLik
 
 def edges_of_matrix(J: Any) -> tuple[IntArray, FloatArray, int]:
     """Edges (m, 2), couplings (m,) and the number of variables of a symmetric matrix, dense or of scipy.sparse."""
-    matrix = J.tocsr() if hasattr(J, "tocsr") else as_float_array("J", J)
-    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ModelError(f"J must be a square matrix, got shape {matrix.shape}")
-    row, col = matrix.nonzero()
-    pairs = (row, col), (col, row)
-    values, across = (as_float_array("J", matrix[ends] if len(row) else []).reshape(-1) for ends in pairs)
+    if hasattr(J, "tocoo"):
+        entries = J.tocsr().tocoo()  # repeated entries add up
+        shape, (row, col) = tuple(J.shape), (np.asarray(entries.row, np.int64), np.asarray(entries.col, np.int64))
+        values = as_float_array("J", entries.data)
+    else:
+        matrix = as_float_array("J", J)
+        shape = matrix.shape
+        row, col = np.nonzero(matrix) if matrix.ndim == 2 else (np.zeros(0, int), np.zeros(0, int))
+        values = matrix[row, col] if matrix.ndim == 2 else matrix.reshape(-1)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ModelError(f"J must be a square matrix, got shape {shape}")
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise ModelError(f"J must be finite, got {values[bad[0]]} at {(int(row[bad[0]]), int(col[bad[0]]))}")
+    kept = values != 0.0
+    row, col, values = row[kept], col[kept], values[kept]
     if (row == col).any():
         raise ModelError(f"J must be 0 on its diagonal (fields are h), got an entry for {int(row[row == col][0])}")
-    different = np.flatnonzero(np.abs(values - across) > 1e-12 * np.abs(values))
-    if different.size:
-        i, j = int(row[different[0]]), int(col[different[0]])
+    keys, others = np.int64(shape[0]) * row + col, np.int64(shape[0]) * col + row
+    here, there = np.argsort(keys), np.argsort(others)
+    same = keys[here] == others[there]
+    same &= np.abs(values[here] - values[there]) <= 1e-12 * np.abs(values[here])
+    if not same.all():
+        i, j = divmod(int(keys[here][np.flatnonzero(~same)[0]]), shape[0])
         raise ModelError(f"J must be symmetric, and ({i}, {j}) and ({j}, {i}) differ: give (J + J.T) / 2")
-    upper = row < col
-    return np.stack([row[upper], col[upper]], axis=1).astype(np.int64), values[upper], matrix.shape[0]
+    upper = here[row[here] < col[here]]
+    return np.stack([row[upper], col[upper]], axis=1).reshape(-1, 2), values[upper], shape[0]
 
 
 def potts_tables(couplings: FloatArray, num_states: int) -> FloatArray:
