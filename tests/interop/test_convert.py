@@ -15,6 +15,7 @@ import strategies
 from fastmix import MarkovRandomField, convert
 from fastmix.errors import ModelError
 from fastmix.instances import ising_grid
+from fastmix.interop import dimod as our_dimod
 from fastmix.interop.arviz import to_arviz
 from fastmix.model.network import BayesianNetwork
 
@@ -144,6 +145,18 @@ def test_dimod_energies(seed: int) -> None:
             spin = {name: 2 * s - 1 for name, s in zip(model.variable_names, spins, strict=True)}
             own = {name: values[s] for name, s in zip(model.variable_names, spins, strict=True)}
             assert back.energy(spin) == pytest.approx(problem.energy(own))
+
+
+def test_draws_as_a_sample_set() -> None:
+    imported("dimod")
+    model = ising_grid(2, 2, coupling_max=1.0, seed=0)
+    result = fastmix.sample(model, num_chains=4, num_sweeps=20, num_draws=5, seed=0)
+    samples = our_dimod.sample_set(result, temperature=3.0)
+    assert len(samples) == 20
+    states = (samples.record.sample + 1) // 2
+    np.testing.assert_allclose(samples.record.energy, -3.0 * model.log_weight(states))
+    with pytest.raises(ModelError, match="binary"):
+        convert(some_model(np.random.default_rng(0)), to="dimod")
 
 
 def test_graphs() -> None:

@@ -268,8 +268,8 @@ class TestRefused:
             (net(ROWS).replace("0.4, 0.6", "0.3333, 0.6665"), 10, "the probabilities of 'a' must sum to 1"),
             (
                 net(ROWS).replace("( a ) {\n  table", "( a | b ) {\n  default"),
-                1,
-                "parents must not form a cycle, got a -> b -> a",
+                9,
+                "parents must not form a cycle, got 'a -> b -> a'",
             ),
         ],
     )

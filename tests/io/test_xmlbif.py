@@ -94,8 +94,8 @@ class TestXml:
             (
                 "<FOR>a</FOR><TABLE>0.4 0.6",
                 "<FOR>a</FOR><GIVEN>b</GIVEN><TABLE>1 0 1 0 1 0",
-                1,
-                "cycle, got a -> b -> a",
+                17,
+                "cycle, got 'a -> b -> a'",
             ),
             ("0.3 0.3 0.4", "0.3 0.3", 14, "expected 6 = 2 x 3 probabilities of 'b', got 5"),
             ("0.3 0.3 0.4", "0.3 x 0.4", 16, "a probability of 'b' must be a finite number of at least 0, got 'x'"),

@@ -1,4 +1,4 @@
-"""dimod: ``BinaryQuadraticModel`` in and out.
+"""dimod: ``BinaryQuadraticModel`` in and out, and draws as a ``SampleSet``.
 
 Energies there are minimised and log-potentials here are maximised: ``p(x) = exp(-energy(x) / temperature) / Z``. Spins
 -1 and +1, and the binary values 0 and 1, are states 0 and 1.
@@ -14,8 +14,9 @@ from fastmix._checks import check_positive, require
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
+from fastmix.results import InferenceResult
 
-__all__ = ["read", "write"]
+__all__ = ["read", "sample_set", "write"]
 
 
 def read(source: Any, *, temperature: float = 1.0) -> MarkovRandomField:
@@ -60,3 +61,12 @@ def write(model: MarkovRandomField | BayesianNetwork, *, temperature: float = 1.
     found.add_quadratic_from((u, v, c) for (u, v), c in zip(ends, (-temperature * coupling).tolist(), strict=True))
     found.offset = -temperature * constant
     return found
+
+
+def sample_set(result: InferenceResult, *, temperature: float = 1.0) -> Any:
+    """The draws of a result over binary variables as a ``SampleSet`` of spins, with their energies."""
+    dimod = require("dimod", extra="interop", purpose="conversions")
+    problem = write(result.model, temperature=temperature)
+    states = result._configurations().reshape(-1, result.model.num_variables)
+    spins = (2 * states.astype(np.int8) - 1).astype(np.int8)
+    return dimod.SampleSet.from_samples_bqm((spins, list(problem.variables)), problem)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
-from fastmix.errors import FormatError, ModelError
+from fastmix.errors import FormatError
 from fastmix.io.files import shown
 from fastmix.model.network import MOST_PARENTS, BayesianNetwork, normalise_rows
 
@@ -33,6 +34,7 @@ class NetworkDraft:
         self._places: list[int] = []
         self._indices: dict[str, int] = {}
         self._parents: dict[int, list[int]] = {}
+        self._definitions: dict[int, int] = {}  # places of the tables
         self._tables: dict[int, FloatArray] = {}
         self._num_entries = 0
 
@@ -72,7 +74,7 @@ class NetworkDraft:
             raise self._error(places[0], message)
         if child in self._parents:
             raise self._error(places[0], f"each variable must have one table, got a second for {shown(names[0])}")
-        self._parents[child] = parents
+        self._parents[child], self._definitions[child] = parents, places[0]
         rows, columns = math.prod(len(self.states[p]) for p in parents), len(self.states[child])
         self._num_entries += rows * columns
         what = f"{self._source}: the table of {shown(names[0])}, {rows} rows of {columns} probabilities,"
@@ -111,12 +113,15 @@ class NetworkDraft:
                 message = f"expected a table for each variable, got none for {shown(self.names[i])}"
                 raise self._error(self._places[i], message)
         try:
-            return BayesianNetwork(
-                tuple(self.names),
-                tuple(tuple(states) for states in self.states),
-                tuple(tuple(self._parents[i]) for i in every),
-                tuple(self._tables[i] for i in every),
-                name,
-            )
-        except ModelError as error:  # a cycle
-            raise FormatError(f"{self._source}:1: {error}") from None
+            TopologicalSorter({i: self._parents[i] for i in every}).prepare()
+        except CycleError as error:
+            cycle = " -> ".join(self.names[i] for i in error.args[1])
+            message = f"parents must not form a cycle, got {shown(cycle)}"
+            raise self._error(self._definitions[error.args[1][0]], message) from None
+        return BayesianNetwork(
+            tuple(self.names),
+            tuple(tuple(states) for states in self.states),
+            tuple(tuple(self._parents[i]) for i in every),
+            tuple(self._tables[i] for i in every),
+            name,
+        )
