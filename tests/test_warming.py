@@ -13,8 +13,7 @@ from fastmix import cli, warming
 @pytest.fixture
 def two_parts(monkeypatch):
     def parts():
-        yield "exact", lambda: None
-        yield "gibbs", lambda: None
+        yield from ("exact", "gibbs")
 
     monkeypatch.setattr(warming, "_parts", parts)
 

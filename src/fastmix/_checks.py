@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import operator
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,10 +19,10 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
 
 __all__ = [
-    "as_array", "as_edges", "as_flat", "as_float_array", "as_number", "as_shape", "as_state_counts", "as_state_names",
-    "as_variable_names", "check_accuracy", "check_choice", "check_count", "check_log_values", "check_positive",
-    "check_seconds", "check_seed", "check_share", "check_threads", "choose_seed", "count_variables", "describe",
-    "is_whole", "per_item", "require",
+    "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_number", "as_shape", "as_state_counts",
+    "as_state_names", "as_variable_names", "check_accuracy", "check_choice", "check_count", "check_log_values",
+    "check_positive", "check_seconds", "check_seed", "check_share", "check_threads", "choose_seed", "count_processors",
+    "count_variables", "describe", "is_whole", "per_item", "require",
 ]  # fmt: skip
 
 # Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
@@ -101,13 +102,9 @@ def check_log_values(name: str, values: FloatArray, where: str = "entry {}") -> 
     if not bad.any():
         return
     index = int(np.flatnonzero(bad)[0])
-    value = values.flat[index]
-    reason = "+inf and nan have no meaning"
-    if np.isfinite(value):
-        reason = f"finite ones must be from {-_LARGEST:g} to {_LARGEST:g}, because sums of them would overflow"
     raise ModelError(
-        f"{name} must hold finite numbers or -inf, got {value} at {where.format(index)}; "
-        f"-inf is the log of a forbidden state, {reason}"
+        f"{name} must hold finite numbers or -inf, got {values.flat[index]} at {where.format(index)}; -inf is the log "
+        f"of a forbidden state, finite ones are from {-_LARGEST:g} to {_LARGEST:g} so that sums do not overflow"
     )
 
 
@@ -116,12 +113,8 @@ def as_state_counts(values: ArrayLike) -> IntArray:
     array = as_whole_numbers("num_states", values)
     if array.size == 0:
         return array
-    if array.min() < 1:
-        raise ModelError(f"num_states must be at least 1, got {array.min()} for variable {int(array.argmin())}")
-    if array.max() > _MOST_STATES:
-        raise ModelError(
-            f"num_states must be at most {_MOST_STATES}, got {array.max()} for variable {int(array.argmax())}"
-        )
+    if (bad := np.flatnonzero((array < 1) | (array > _MOST_STATES))).size:
+        raise ModelError(f"num_states must be from 1 to {_MOST_STATES}, got {array[bad[0]]} for variable {bad[0]}")
     return array
 
 
@@ -237,15 +230,34 @@ def choose_seed(seed: Any) -> int:
 
 
 def check_threads(num_threads: Any) -> int:
-    """``num_threads`` as a whole number from 1; all cores where None is given."""
+    """``num_threads`` as a whole number from 1; all processors where None is given."""
     if num_threads is None:
-        return _num_cores()
+        return count_processors()
     return check_count("num_threads", num_threads, least=1, most=_MOST_THREADS)
 
 
 @cache
-def _num_cores() -> int:
-    return os.cpu_count() or 1
+def count_processors() -> int:
+    """Processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def as_index(what: str, given: Any, names: Mapping[str, int], count: int) -> int:
+    """Number of a variable or a state, from that number or its name."""
+    if isinstance(given, str) and given in names:
+        return names[given]
+    with contextlib.suppress(TypeError):
+        if 0 <= (index := operator.index(given)) < count:
+            return index
+    rule, hint = f"{what} must be a number from 0 to {count - 1}{' or a name' if names else ''}", ""
+    if names and isinstance(given, str):
+        from difflib import get_close_matches
+
+        hint = f"; the nearest is {get_close_matches(given, list(names), 1, 0.0)[0]!r}"
+    raise ModelError(f"{rule}, got {describe(given)}{hint}")
 
 
 def count_variables(pairs: IntArray, values: FloatArray, num_variables: int | None) -> int:
@@ -262,13 +274,7 @@ def count_variables(pairs: IntArray, values: FloatArray, num_variables: int | No
 
 def as_variable_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
     """Variable names as a tuple, one per variable, all different."""
-    if names is None:
-        return None
-    result = _as_names("variable_names", names)
-    if len(result) != count:
-        raise ModelError(f"variable_names must have one name per variable, {count}, got {len(result)}")
-    _check_distinct("variable_names", result)
-    return result
+    return None if names is None else _as_names("variable_names", names, count, "variable")
 
 
 def as_shape(shape: object, num_variables: int) -> tuple[int, ...] | None:
@@ -290,27 +296,24 @@ def as_state_names(names: Sequence[Sequence[str]] | None, num_states: IntArray) 
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ModelError(f"state_names must be a list of lists of names, got {describe(names)}")
-    result = tuple(_as_names(f"state_names[{i}]", states) for i, states in enumerate(names))
-    if len(result) != len(num_states):
-        raise ModelError(f"state_names must have one list per variable, {len(num_states)}, got {len(result)}")
-    for i, states in enumerate(result):
-        if len(states) != num_states[i]:
-            raise ModelError(f"state_names[{i}] must have one name per state, {num_states[i]}, got {len(states)}")
-        _check_distinct(f"state_names[{i}]", states)
-    return result
+    lists = list(names)
+    if len(lists) != len(num_states):
+        raise ModelError(f"state_names must have one list per variable, {len(num_states)}, got {len(lists)}")
+    counts = num_states.tolist()
+    return tuple(_as_names(f"state_names[{i}]", states, counts[i], "state") for i, states in enumerate(lists))
 
 
-def _as_names(argument: str, names: Any) -> tuple[str, ...]:
+def _as_names(argument: str, names: Any, count: int, item: str) -> tuple[str, ...]:
     # A bare string is iterable too, letter by letter: hardly ever what was meant.
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ModelError(f"{argument} must be a list of names, got {describe(names)}")
-    return tuple(str(name) for name in names)
-
-
-def _check_distinct(argument: str, names: tuple[str, ...]) -> None:
-    if len(set(names)) < len(names):
-        twice = Counter(names).most_common(1)[0][0]
+    result = tuple(str(name) for name in names)
+    if len(result) != count:
+        raise ModelError(f"{argument} must have one name per {item}, {count}, got {len(result)}")
+    if len(set(result)) < count:
+        twice = Counter(result).most_common(1)[0][0]
         raise ModelError(f"{argument} must all be different, got {twice!r} more than once")
+    return result
 
 
 def describe(value: Any) -> str:
@@ -323,15 +326,7 @@ def describe(value: Any) -> str:
 
 
 def require(module: str, *, extra: str, purpose: str, library: str | None = None) -> Any:
-    """The module of that name; an :class:`ImportError` of one line that names the extra if it is not installed.
-
-    Examples
-    --------
-    >>> require("no_such_module", extra="plot", purpose="figures")
-    Traceback (most recent call last):
-        ...
-    ImportError: figures need no_such_module: pip install 'fastmix[plot]'
-    """
+    """The module of that name; an :class:`ImportError` of one line that names the extra if it is not installed."""
     root = module.split(".")[0]
     try:
         importlib.import_module(root)  # a part that is loaded already says nothing about the whole

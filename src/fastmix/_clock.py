@@ -216,23 +216,9 @@ class _Bar:
 class Clock:
     """Time since a call began, the limit on it, and whom to tell how far it has come.
 
-    Parameters
-    ----------
-    limit : float, optional
-        Seconds, compiling not included; no limit by default.
-    default : float, optional
-        The limit of callers who gave none. ``asked`` remembers what they gave: only a limit that was asked for is a
-        plan to be filled.
-    listener : callable, optional
-        Called with a :class:`fastmix.Progress` by :meth:`report`.
-    what : str
-        Name of the work.
-
-    Examples
-    --------
-    >>> clock = Clock(60.0)
-    >>> clock.past(), clock.left() <= 60.0, Clock().left()
-    (False, True, inf)
+    ``limit`` is in seconds, compiling not included, ``default`` that of callers who gave none. ``asked`` remembers what
+    they gave: only a limit that was asked for is a plan to be filled. :meth:`report` calls the ``listener`` with a
+    :class:`fastmix.Progress`; ``what`` names the work.
     """
 
     def __init__(
@@ -259,8 +245,7 @@ class Clock:
 
     def used(self) -> float:
         """Seconds since the call, without compiling."""
-        now = time.perf_counter()
-        return now - self._begin - (_COMPILED.seconds(now) - self._before)
+        return self.seconds() - self.compile_seconds()
 
     def left(self) -> float:
         """Seconds that are left, 0 at least; infinite without a limit."""

@@ -27,13 +27,7 @@ _CGROUPS = (
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Zeros that begin with a cache line: vector loops over arrays that lie across two lines take up to twice as long.
-
-    Examples
-    --------
-    >>> aligned_zeros((3, 5), np.uint32).ctypes.data % 64
-    0
-    """
+    """Zeros that begin with a cache line: vector loops over arrays across two lines take up to twice as long."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size + _LINE, dtype=np.uint8)
     first = -raw.__array_interface__["data"][0] % _LINE
@@ -58,13 +52,6 @@ def check_memory(required: float, what: str, way_out: str) -> None:
     """A :class:`ResourceError` if something needs more bytes than half of the free memory, before it is allocated.
 
     ``required`` is computed in Python's numbers, which do not wrap.
-
-    Examples
-    --------
-    >>> check_memory(2.0**70, "num_chains 1000000000000", "run fewer chains")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    fastmix.errors.ResourceError: num_chains 1000000000000 needs 1.02e+03 EiB, over the limit of ...; run fewer chains
     """
     if required <= _SMALL:
         return
@@ -79,13 +66,7 @@ def check_memory(required: float, what: str, way_out: str) -> None:
 
 
 def format_bytes(count: float) -> str:
-    """A count of bytes for people.
-
-    Examples
-    --------
-    >>> format_bytes(3 * 2**30)
-    '3 GiB'
-    """
+    """A count of bytes for people, such as ``3 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if count < 1024:
             return f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
@@ -94,13 +75,7 @@ def format_bytes(count: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes from text such as ``500MB``, ``4GiB`` or ``1e9``.
-
-    Examples
-    --------
-    >>> parse_bytes("4GiB")
-    4294967296
-    """
+    """Bytes from text such as ``500MB``, ``4GiB`` or ``1e9``."""
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([kKMGTP]?)(i?)[bB]?\s*", text)
     count = 0.0
     if match:

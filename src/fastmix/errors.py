@@ -15,13 +15,7 @@ _NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 
 
 def printable(text: str) -> str:
-    r"""Text from outside (names of files, variables and states) as it may be shown: control characters are escaped.
-
-    Examples
-    --------
-    >>> print(printable("two\nlines, \x1b[31mred"))
-    two\nlines, \x1b[31mred
-    """
+    """Text from outside (names of files, variables and states) as it may be shown: control characters are escaped."""
     return _NOT_SHOWN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

@@ -19,7 +19,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
-from fastmix._checks import check_count, require
+from fastmix._checks import check_count, count_processors, require
 
 __all__ = ["CrashError", "LostError", "Pool", "as_pool", "cluster", "count_processors", "processes", "run_in_order"]
 
@@ -245,14 +245,6 @@ class _ClusterExecutor(Executor):
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
         # Not pure: a task has its own identity, and must not be answered from a cache of the scheduler.
         return self._client.submit(function, *arguments, pure=False, **options)
-
-
-def count_processors() -> int:
-    """Processors that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 def _start_worker() -> None:

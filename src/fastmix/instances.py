@@ -8,14 +8,13 @@ pattern of the couplings, and changes their strength alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix import graphs
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import as_edges, as_state_counts, check_count, check_seed
+from fastmix._checks import as_edges, as_state_counts, check_count, check_positive, check_seed
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import check_model_memory, offsets_of
 
@@ -58,8 +57,7 @@ def ising_grid(
 
     Notes
     -----
-    The synthetic grids of the paper are 16x16 with ``field_max=1`` and ``coupling_max`` from 0 to 4. Time and
-    memory are linear in the number of variables.
+    The synthetic grids of the paper are 16x16 with ``field_max=1`` and ``coupling_max`` from 0 to 4.
 
     Examples
     --------
@@ -84,7 +82,7 @@ def potts_grid(
     torus: bool = False,
     seed: int,
 ) -> MarkovRandomField:
-    """A Potts model on a four-neighbor grid with uniform random unaries and couplings.
+    """A Potts model on a four-neighbor grid (in the paper 8x8) with uniform random unaries and couplings.
 
     Parameters
     ----------
@@ -94,11 +92,6 @@ def potts_grid(
         States of every variable, at least 1.
     field_max : float
         The log-potential of each state of each variable is uniform on [-field_max, field_max].
-
-    Notes
-    -----
-    The paper's Potts experiment is the 8x8 grid with 3 states. Time and memory are linear in
-    ``rows * cols * num_states ** 2``.
 
     Examples
     --------
@@ -126,13 +119,9 @@ def ising_random(
     num_variables : int
         Number of variables, at least 1.
     edge_probability : float
-        Probability of each of the n (n - 1) / 2 edges, from 0 to 1.
+        Probability of each of the n (n - 1) / 2 edges, from 0 to 1; the paper takes 0.3, 0.5 and 0.7 of 10 variables.
     coupling_max, attractive, field_max, seed
         As for :func:`ising_grid`, errors too.
-
-    Notes
-    -----
-    The paper takes 10 variables and edge probabilities 0.3, 0.5 and 0.7.
 
     Examples
     --------
@@ -141,8 +130,8 @@ def ising_random(
     (10, True)
     """
     n = check_count("num_variables", num_variables, least=1)
-    probability = _number("edge_probability", edge_probability)
-    if not 0.0 <= probability <= 1.0:
+    probability = check_positive("edge_probability", edge_probability, or_zero=True)
+    if probability > 1.0:
         raise ValueError(f"edge_probability must be from 0 to 1, got {edge_probability!r}")
     edges = graphs.erdos_renyi_edges(n, probability, seed=_graph_seed(seed))
     return _random_model(edges, n, None, coupling_max, attractive, field_max, seed)
@@ -246,8 +235,8 @@ def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: f
     distinct = np.unique(np.sort(pairs, axis=1), axis=0)
     num_entries = offsets_of(counts)[-1], offsets_of(counts[distinct[:, 0]] * counts[distinct[:, 1]])[-1]
     check_model_memory(len(counts), int(num_entries[0]), len(distinct), int(num_entries[1]))
-    deviation = _bound("scale", scale)
-    rng = _generator(seed)
+    deviation = check_positive("scale", scale, or_zero=True)
+    rng = np.random.default_rng(check_seed(seed))
     unary = deviation * rng.standard_normal(num_entries[0])
     tables = deviation * rng.standard_normal(num_entries[1])
     return MarkovRandomField(counts, unary, distinct, tables)
@@ -259,7 +248,7 @@ def _random_model(
     """A Potts model of some states, or an Ising model, with uniform fields and couplings on a graph."""
     states = potts or 2
     check_model_memory(n, n * states, len(edges), len(edges) * states**2)
-    rng = _generator(seed)
+    rng = np.random.default_rng(check_seed(seed))
     fields = _uniform(rng, (n, states) if potts else (n,), "field_max", field_max)
     couplings = _uniform(rng, (len(edges),), "coupling_max", coupling_max, positive=attractive)
     if potts:
@@ -275,28 +264,10 @@ def _uniform(
     if not positive:
         values *= 2.0
         values -= 1.0
-    values *= _bound(name, maximum)
+    values *= check_positive(name, maximum, or_zero=True)
     return values
-
-
-def _generator(seed: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(check_seed(seed)))
 
 
 def _graph_seed(seed: int) -> int:
     # A stream of its own: with the plain seed the graph and the fields would be read off the same numbers.
     return int(np.random.SeedSequence(check_seed(seed), spawn_key=(1,)).generate_state(1, np.uint64)[0])
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, got {value!r}") from None
-
-
-def _bound(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if not 0.0 <= number < np.inf:
-        raise ValueError(f"{name} must be finite and at least 0, got {value!r}")
-    return number

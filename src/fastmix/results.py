@@ -313,21 +313,19 @@ class InferenceResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python data, the shape of the command line's JSON."""
-        names, states = self.model.variable_names, self.model.state_names
-        bracket = {} if self.bracket is None else {"bracket": self.bracket.to_dict()}
         return {
             "method": self.method,
             "status": str(self.status),
             "log_z": jsonable(self.log_z),
             "log_z_kind": self.log_z_kind,
             "marginals": [vector.tolist() for vector in self.marginals],
-            "variable_names": None if names is None else list(names),
-            "state_names": None if states is None else [list(of_variable) for of_variable in states],
+            "variable_names": jsonable(self.model.variable_names),
+            "state_names": jsonable(self.model.state_names),
             "evidence": jsonable(self.provenance.get("options", {}).get("evidence")),
             "seconds": self.stats.get("seconds"),
             "stats": jsonable(dict(self.stats)),
             "provenance": jsonable(dict(self.provenance)),
-            **bracket,
+            **({} if self.bracket is None else {"bracket": self.bracket.to_dict()}),
         }
 
 

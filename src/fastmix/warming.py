@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,19 +55,23 @@ def warm_up(*, progress: Report = "auto") -> WarmUpResult:
     >>> result.parts  # doctest: +SKIP
     {'exact': 5.1, 'gibbs': 9.7, ...}
     """
-    clock, parts = Clock(), {}
+    clock = Clock()
+    parts: dict[str, float] = {}
     with listening(progress, "warm-up") as listener:
-        todo = list(_parts())
-        for number, (name, run) in enumerate(todo):
+        work = _parts()
+        name = next(work, None)
+        while name is not None:
             begun = Clock(listener=listener, what=name)
-            begun.report(number, len(todo), "parts")
-            run()
+            begun.report(len(parts), None, "parts")
+            following = next(work, None)
             parts[name] = begun.compile_seconds()
+            name = following
     return WarmUpResult(parts, clock.stats(), provenance(MarkovRandomField.ising([], 0.0)))
 
 
-def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
-    """Names, and what to run on models that reach every kernel."""
+def _parts() -> Iterator[str]:
+    """Names of parts, each before it is run, on models that reach every kernel."""
+    from fastmix.denoising import denoise
     from fastmix.exact.search import treewidth_bounds
     from fastmix.graphs import grid_edges
     from fastmix.instances import ising_grid, potts_grid
@@ -88,89 +92,75 @@ def _parts() -> Iterator[tuple[str, Callable[[], None]]]:
     every = (mixed, attractive, *several, uneven, dense)
     short: dict[str, Any] = {"num_sweeps": 20, "burn_in": 2, "seed": 0, "num_threads": 1}
 
-    def large_graphs() -> None:
-        torus = grid_edges(301, 301, torus=True)  # an odd cycle: not two colors
-        MarkovRandomField.ising(torus, 0.0).structure.visit_order  # noqa: B018 computed when asked for
-        path, same = grid_edges(1, 70_000), np.where(np.eye(2) > 0, 0.0, -np.inf)
-        model = MarkovRandomField.from_tables(np.zeros((70_000, 2)), path, np.tile(same, (len(path), 1, 1)))
-        reduce_model(model, {0: 0}, fold_single=True, supported=True)
-        treewidth_bounds(70_000, path)
-        is_swendsen_wang(MarkovRandomField.ising(path, -1.0))
+    yield "large graphs"
+    torus = grid_edges(301, 301, torus=True)  # an odd cycle: not two colors
+    MarkovRandomField.ising(torus, 0.0).structure.visit_order  # noqa: B018 computed when asked for
+    path, same = grid_edges(1, 70_000), np.where(np.eye(2) > 0, 0.0, -np.inf)
+    model = MarkovRandomField.from_tables(np.zeros((70_000, 2)), path, np.tile(same, (len(path), 1, 1)))
+    reduce_model(model, {0: 0}, fold_single=True)
+    treewidth_bounds(70_000, path)
+    is_swendsen_wang(MarkovRandomField.ising(path, -1.0))
 
-    def exact() -> None:
-        path = MarkovRandomField.ising(grid_edges(1, 3000), 0.1)
-        for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts), path):
-            fastmix.infer(model, method="exact")
-            fastmix.draw_exact(model, num_draws=1, seed=0)
-        for _ in range(3):  # the third call for a small model is compiled
-            fastmix.infer(mixed, method="exact")
+    yield "exact"
+    line = MarkovRandomField.ising(grid_edges(1, 3000), 0.1)
+    for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts), line):
+        fastmix.infer(model, method="exact")
+        fastmix.draw_exact(model, num_draws=1, seed=0)
+    for _ in range(3):  # the third call for a small model is compiled
+        fastmix.infer(mixed, method="exact")
 
-    def gibbs() -> None:
-        for model in (*every, triples):
-            for num_chains, edges in ((1, False), (64, False), (4, True)):
-                fastmix.sample(model, num_chains=num_chains, edge_marginals=edges, **short)
-            fastmix.sample(model, num_chains=4, schedule="random", **short)
+    yield "gibbs"
+    for model in (*every, triples):
+        for num_chains, edges in ((1, False), (64, False), (4, True)):
+            fastmix.sample(model, num_chains=num_chains, edge_marginals=edges, **short)
+        fastmix.sample(model, num_chains=4, schedule="random", **short)
 
-    def swendsen_wang() -> None:
-        for model in (attractive, several[1]):
-            fastmix.sample(model, method="swendsen-wang", num_chains=4, **short)
+    yield "swendsen-wang"
+    for model in (attractive, several[1]):
+        fastmix.sample(model, method="swendsen-wang", num_chains=4, **short)
 
-    def perfect() -> None:
-        for model in (attractive, several[1], ising_grid(3, 3, coupling_max=0.1, seed=0)):
-            fastmix.perfect_sample(model, num_draws=2, seed=0)
+    yield "perfect"
+    for model in (attractive, several[1], ising_grid(3, 3, coupling_max=0.1, seed=0)):
+        fastmix.perfect_sample(model, num_draws=2, seed=0)
 
-    def tempered() -> None:
-        for model in (*every, triples):
-            fastmix.temper(model, num_ensembles=2, edge_marginals=True, **short)
+    yield "tempered"
+    for model in (*every, triples):
+        fastmix.temper(model, num_ensembles=2, edge_marginals=True, **short)
 
-    def variational() -> None:
-        for model in (mixed, *several, uneven, forbidden):
-            fastmix.mean_field(model, seed=0)
-            for order in ("parallel", "residual"):
-                fastmix.loopy_bp(model, message_order=order, max_iter=10)
+    yield "mean-field, loopy-bp"
+    for model in (mixed, *several, uneven, forbidden):
+        fastmix.mean_field(model, seed=0)
+        for order in ("parallel", "residual"):
+            fastmix.loopy_bp(model, message_order=order, max_iter=10)
 
-    def projection() -> None:
-        divergences = (fastmix.KL(), fastmix.PiecewiseKL(), fastmix.ReversedKL(pool_size=8))
-        for model in (mixed, several[0], uneven):
-            for norm in ("inf", "spectral", "frobenius"):
-                fastmix.project(model, norm_bound=0.1, norm=norm)
-            for divergence in divergences:
-                fastmix.project(model, norm_bound=0.1, divergence=divergence, seed=0)
-        fastmix.project(ising_grid(3, 3, coupling_max=1.0, seed=0), norm_bound=0.1, solver=fastmix.PaperDual())
-        fastmix.project(ising_grid(7, 7, coupling_max=1.0, seed=0), norm="width", norm_bound=0.1)
-        fastmix.infer(dense, method="projected", norm_bound=0.1, seed=0, num_chains=8, num_sweeps=20, burn_in=2)
+    yield "projected"
+    divergences = (fastmix.KL(), fastmix.PiecewiseKL(), fastmix.ReversedKL(pool_size=8))
+    for model in (mixed, several[0], uneven):
+        for norm in ("inf", "spectral", "frobenius"):
+            fastmix.project(model, norm_bound=0.1, norm=norm)
+        for divergence in divergences:
+            fastmix.project(model, norm_bound=0.1, divergence=divergence, seed=0)
+    fastmix.project(ising_grid(3, 3, coupling_max=1.0, seed=0), norm_bound=0.1, solver=fastmix.PaperDual())
+    fastmix.project(ising_grid(7, 7, coupling_max=1.0, seed=0), norm="width", norm_bound=0.1)
+    fastmix.infer(dense, method="projected", norm_bound=0.1, seed=0, num_chains=8, num_sweeps=20, burn_in=2)
 
-    def certificates() -> None:
-        for model in (ising_grid(3, 3, coupling_max=0.1, seed=0), mixed):
-            for schedule in ("systematic", "random"):
-                fastmix.certify(model, accuracy=0.01, schedule=schedule)
+    yield "certify"
+    for model in (ising_grid(3, 3, coupling_max=0.1, seed=0), mixed):
+        for schedule in ("systematic", "random"):
+            fastmix.certify(model, accuracy=0.01, schedule=schedule)
 
-    def denoising() -> None:
-        from fastmix.denoising import denoise
+    yield "denoise"
+    denoise(np.tile([0.0, 1.0], (6, 3)), seed=0)
 
-        denoise(np.tile([0.0, 1.0], (6, 3)), seed=0)
-
-    def learning() -> None:
-        for model in (mixed, uneven):
-            rows = fastmix.draw_exact(model, num_draws=100, seed=0)
-            given: dict[str, Any] = {"num_states": model.num_states, "seed": 0, "max_iter": 1}
-            found = fastmix.learn(rows, objective="pseudo-likelihood", **given).model
-            for moments in ("sampled", "tempered"):
-                fastmix.learn(rows, moments=moments, num_chains=64, **given)
-            fastmix.score(found, rows, method="annealing", num_chains=64, tol=1.0, seed=0)
-        chain = [(0, 8), *((8 + k, 9 + k) for k in range(12))]  # of hidden variables with many joint states
-        units = np.eye(8, dtype=np.int8)
-        for count, edges in ((2, "complete"), (13, chain)):
-            fastmix.learn(units, edges=edges, hidden=count, moments="sampled", num_chains=64, max_iter=1, seed=0)
-
-    yield "large graphs", large_graphs
-    yield "exact", exact
-    yield "gibbs", gibbs
-    yield "swendsen-wang", swendsen_wang
-    yield "perfect", perfect
-    yield "tempered", tempered
-    yield "mean-field, loopy-bp", variational
-    yield "projected", projection
-    yield "certify", certificates
-    yield "denoise", denoising
-    yield "learn", learning
+    yield "learn"
+    for model in (mixed, uneven):
+        rows = fastmix.draw_exact(model, num_draws=100, seed=0)
+        given: dict[str, Any] = {"num_states": model.num_states, "seed": 0, "max_iter": 1}
+        found = fastmix.learn(rows, objective="pseudo-likelihood", **given).model
+        for moments in ("sampled", "tempered"):
+            fastmix.learn(rows, moments=moments, num_chains=64, **given)
+        fastmix.score(found, rows, method="annealing", num_chains=64, tol=1.0, seed=0)
+    chain = [(0, 8), *((8 + k, 9 + k) for k in range(12))]  # of hidden variables with many joint states
+    units = np.eye(8, dtype=np.int8)
+    for count, pairs in ((2, "complete"), (13, chain)):
+        fastmix.learn(units, edges=pairs, hidden=count, moments="sampled", num_chains=64, max_iter=1, seed=0)

@@ -201,10 +201,10 @@ def test_bayes_network_is_normalised():
         ("MARKOV\n1\n2\n1\n1 0\n", "5: the file ends where the table of factor 0 was expected"),
         ("MARKOV\n1\n2\n1\n1 0\n3 1 1 1", "6: the table of factor 0 must have 2 entries, got '3'"),
         ("MARKOV\n1\n2\n1\n1 0\n2.0 1 1", "6: the table of factor 0 must have 2 entries, got '2.0'"),
-        ("MARKOV\n2\n2 3\n1\n2 0 1\n\n5 1 1 1 1 1", "7: the table of factor 0 must have 6 = 2 x 3 entries, got '5'"),
+        ("MARKOV\n2\n2 3\n1\n2 0 1\n\n5 1 1 1 1 1", "7: the table of factor 0 must have 6 entries, got '5'"),
         (
             "MARKOV\n2\n2 3\n1\n2 0 1\n\n6 1 1 1\n1 1\n",
-            "8: the file ends where entry 6 of the 6 = 2 x 3 in the table of factor 0 was expected",
+            "8: the file ends where entry 6 of the 6 in the table of factor 0 was expected",
         ),
         ("MARKOV\n1\n2\n1\n0\n2 1 1", "6: the table of factor 0 must have 1 entries, got '2'"),
         ("MARKOV\n1\n2\n2\n1 0\n1 0\n2 1 1\n", "7: the file ends where the table of factor 1 was expected"),
@@ -221,7 +221,7 @@ def test_bayes_network_is_normalised():
         (PLAIN.replace("0.25", "1_0"), "10: expected a number, got '1_0'"),
         (PLAIN.replace("0.25", "0,25"), "10: expected a number, got '0,25'"),
         (PLAIN.replace("0.25", "1d-3"), "10: expected a number, got '1d-3'"),
-        (PLAIN.replace("0.25", "c"), "12: the table of factor 1 must have 4 = 2 x 2 entries, got '2'"),
+        (PLAIN.replace("0.25", "c"), "12: the table of factor 1 must have 4 entries, got '2'"),
         (PLAIN.replace("0.25", "0.2.5"), "10: expected a number, got '0.2.5'"),
         (PLAIN.replace("0.25", "1e5e5"), "10: expected a number, got '1e5e5'"),
         (PLAIN.replace("0.25", "1e"), "10: expected a number, got '1e'"),
@@ -245,7 +245,7 @@ def test_bayes_network_is_normalised():
             "MARKOV\n1\n2\n2\n1 0\n1 0\n2\n1 0\n2\n0 1\n",
             "9: the factors must allow variable 0 a state, but with factor 1 none is left",
         ),
-        ("MARKOV\n3\n2 2 2\n1\n3 0 1 2\n8\n1 1", "7: the file ends where entry 3 of the 8 = 2 x 2 x 2 in the table "
+        ("MARKOV\n3\n2 2 2\n1\n3 0 1 2\n8\n1 1", "7: the file ends where entry 3 of the 8 in the table "
          "of factor 0 was expected"),
         ("MARKOV\n" + "x" * 100, "2: expected a number, got '" + "x" * 37 + "...'"),
     ],
@@ -265,19 +265,25 @@ def test_line_numbers_survive_comments_and_line_ends(newline, comment):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (PLAIN.encode("utf-16"), "f.uai:1: expected ASCII or UTF-8 text, got UTF-16 or UTF-32; save the file as UTF-8"),
+        (
+            PLAIN.encode("utf-16"),
+            "f.uai:1: expected ASCII or UTF-8 text, got byte 0x00; "
+            "the file is binary or in another encoding such as Latin-1 or UTF-16",
+        ),
         (
             PLAIN.encode("utf-16-le"),
-            "f.uai:1: expected ASCII or UTF-8 text, got a zero byte: the file is binary or UTF-16",
+            "f.uai:1: expected ASCII or UTF-8 text, got byte 0x00; "
+            "the file is binary or in another encoding such as Latin-1 or UTF-16",
         ),
         (
             b"MARKOV\n\x00",
-            "f.uai:2: expected ASCII or UTF-8 text, got a zero byte: the file is binary or UTF-16",
+            "f.uai:2: expected ASCII or UTF-8 text, got byte 0x00; "
+            "the file is binary or in another encoding such as Latin-1 or UTF-16",
         ),
         (
             "MARKOV\n# Größe\n".encode("latin-1"),
             "f.uai:2: expected ASCII or UTF-8 text, got byte 0xf6; "
-            "the file is binary or in another encoding such as Latin-1",
+            "the file is binary or in another encoding such as Latin-1 or UTF-16",
         ),
     ],
 )
@@ -325,16 +331,16 @@ def test_larger_factors_are_kept():
 
 def test_impossible_evidence():
     text = "MARKOV\n3\n2 2 2\n1\n3 0 1 2\n8\n0 0 0 0 1 1 1 1\n"
-    with pytest.raises(ModelError, match="no configuration has positive probability"):
+    with pytest.raises(ModelError, match="no configuration of positive probability"):
         infer_exact(assert_accepted(text).condition({0: 0}))
     dead = "MARKOV\n3\n2 2 2\n2\n1 2\n3 0 1 2\n2\n1 0\n8\n0 1 0 1 0 1 0 1\n"
     with pytest.raises(ModelError, match="variable 2 has no state left"):
         parse_uai(dead, "f.uai").condition({0: 0, 1: 0})
 
 
-def test_long_scopes_are_cut_in_messages():
+def test_long_scopes():
     text = "MARKOV 20 " + "2 " * 20 + "1\n20 " + " ".join(map(str, range(20)))
-    with pytest.raises(FormatError, match=r"the table of factor 0 must have 2 x 2 x .* x 2 x ... entries, got '5'"):
+    with pytest.raises(FormatError, match=r"the table of factor 0 must have 1048576 entries, got '5'"):
         parse_uai(text + " 5")
     huge = 3000
     text = f"MARKOV {huge} " + "2 " * huge + f"1\n{huge} " + " ".join(map(str, range(huge)))

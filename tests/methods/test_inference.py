@@ -159,16 +159,15 @@ def test_a_refusal_without_a_reason_does_not_conform(monkeypatch):
         assert_conforms(conforming("gibbs"), atol=TOLERANCE["gibbs"])
 
 
-def test_auto_passes_over_a_chain_that_is_undefined():
+def test_auto_drops_a_state_beside_which_a_chain_would_be_undefined():
     grid = ising_grid(8, 8, coupling_max=0.1, seed=0)
     tables = [*grid.log_pairwise.reshape(-1, 2, 2), np.array([[0.0, 0.0], [-np.inf, -np.inf]])]
     edges = [*map(tuple, grid.edges.tolist()), (64, 65)]
     model = MarkovRandomField.from_tables([*grid.log_unary.reshape(-1, 2), *np.zeros((2, 2))], edges, tables)
     assert fastmix.certify(grid, accuracy=0.001).certified
     result = infer(model, memory_limit=NOTHING, seed=1)
-    assert (result.method, result.status) == ("loopy-bp", "ok")
-    assert "variable 65 has no allowed state for some states of its neighbors" in result.stats["reason"]
-    np.testing.assert_allclose(result.node_marginals[-4:], [1.0, 0.0, 0.5, 0.5], atol=1e-9)
+    assert (result.method, result.status) == ("gibbs", "ok")
+    np.testing.assert_allclose(result.node_marginals[-4:], [1.0, 0.0, 0.5, 0.5], atol=0.01)
     with pytest.raises(UnfitMethodError, match="variable 65 has no allowed state"):
         infer(model, method="gibbs", accuracy=0.1, seed=1)
 

@@ -77,8 +77,8 @@ def naive_pairs(model: MarkovRandomField, states: np.ndarray) -> np.ndarray:
     for i, j in model.edges:
         table = np.zeros((model.num_states[i], model.num_states[j]))
         for x in states:
-            table[:, x[j]] += model.conditional(i, x) / 2
-            table[x[i], :] += model.conditional(j, x) / 2
+            table[:, x[j]] += np.array(oracle.conditional(model, i, tuple(x))) / 2
+            table[x[i], :] += np.array(oracle.conditional(model, j, tuple(x))) / 2
         out.append(table.ravel() / len(states))
     return np.concatenate(out)
 

@@ -175,7 +175,7 @@ class TestFromFactors:
         [
             ([2, 2], [((2,), [0, 0])], "factors[0] must name variables from 0 to 1, got 2"),
             ([2, 2], [((0,), [0, 0]), ((-1,), [0, 0])], "factors[1] must name variables from 0 to 1, got -1"),
-            ([2, 2], [((0, 0), np.zeros((2, 2)))], "factors[0] must join two different variables, got [0, 0]"),
+            ([2, 2], [((0, 0), np.zeros((2, 2)))], "factors[0] must join different variables, got [0, 0]"),
             ([2, 2, 2], [((0, 1, 0), np.zeros(8))], "factors[0] must join different variables, got [0, 1, 0]"),
             (
                 [2, 3],
@@ -193,7 +193,7 @@ class TestFromFactors:
             ([2], [((0.7,), [0, 0])], "factors[0] must be a pair (variable numbers, log_table), got ((0.7,), [0, 0])"),
             ([2], [3], "factors[0] must be a pair (variable numbers, log_table), got 3"),
             ([2], None, "factors must be a list of (scope, log_table) pairs, got None"),
-            ([0], [], "num_states must be at least 1, got 0 for variable 0"),
+            ([0], [], "num_states must be from 1 to 2147483647, got 0 for variable 0"),
             (2, [], "num_states must be a vector of whole numbers, got shape ()"),
         ],
     )

@@ -81,9 +81,9 @@ def test_scopes_of_any_size_have_their_places() -> None:
     ("counts", "edges", "message"),
     [
         ([2, 2], [(1, 0)], "edges must have i < j in every row"),
-        ([2, 2, 2], [(0, 2), (0, 1)], "edges must be in lexicographic order, each once"),
-        ([2, 2], [(0, 1), (0, 1)], "edges must be in lexicographic order, each once"),
-        ([2, 0], [], "num_states must be at least 1, got 0 for variable 1"),
+        ([2, 2, 2], [(0, 2), (0, 1)], "in lexicographic order, each once"),
+        ([2, 2], [(0, 1), (0, 1)], "in lexicographic order, each once"),
+        ([2, 0], [], "num_states must be from 1 to 2147483647, got 0 for variable 1"),
         ([2], [(0, 1)], "below the number of variables, 1"),
     ],
 )

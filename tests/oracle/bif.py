@@ -12,7 +12,7 @@ import numpy as np
 from fastmix.io import bif
 from oracle import RefusedError
 
-PUNCTUATION = "{}()[],;|"
+PUNCTUATION = "{}()[];|"
 
 
 def format_bif(network: Any) -> str:
@@ -26,19 +26,18 @@ def need(condition: object) -> None:
 
 
 def tokens_of(text: str) -> list[tuple[str, str]]:
-    """Pairs of a kind (word, quoted, property, or a sign itself) and a text."""
+    """Pairs of a kind (word, quoted, or a sign itself) and a text."""
     result = []
     i = 0
     while i < len(text):
-        if text[i].isspace():
+        if text[i].isspace() or text[i] == ",":
             i += 1
         elif text.startswith("//", i):
             while i < len(text) and text[i] != "\n":
                 i += 1
         elif text.startswith("/*", i):
             end = text.find("*/", i + 2)
-            need(end >= 0)
-            i = end + 2
+            i = end + 2 if end >= 0 else len(text)
         elif text[i] == '"':
             end = i + 1
             while end < len(text) and text[end] not in '"\n':
@@ -48,16 +47,14 @@ def tokens_of(text: str) -> list[tuple[str, str]]:
             i = end + 1
         elif text.startswith("property", i) and (text[i + 8 : i + 9].isspace() or text[i + 8 : i + 9] == '"'):
             end = text.find(";", i)
-            need(end >= 0)
-            result.append(("property", text[i + 8 : end]))
-            i = end + 1
+            i = end + 1 if end >= 0 else len(text)
         elif text[i] in PUNCTUATION:
             result.append((text[i], text[i]))
             i += 1
         else:
             end = i
             while end < len(text) and not (
-                text[end].isspace() or text[end] in PUNCTUATION + '"' or text[end : end + 2] in ("//", "/*")
+                text[end].isspace() or text[end] in PUNCTUATION + ',"' or text[end : end + 2] in ("//", "/*")
             ):
                 end += 1
             result.append(("word", text[i:end]))
@@ -88,16 +85,11 @@ class Reader:
         return name
 
     def listed(self, take: Any, end: str) -> list[Any]:
-        """Items up to a closing sign, with commas between all of them or none."""
+        """Items up to a closing sign."""
         result: list[Any] = []
-        commas = 0
         while self.kind() != end:
-            if result and self.kind() == ",":
-                self.take(",")
-                commas += 1
             result.append(take())
         self.take(end)
-        need(commas in (0, len(result) - 1))
         return result
 
     def number(self) -> float:
@@ -107,20 +99,6 @@ class Reader:
         need(0 <= value < math.inf)
         return value
 
-    def properties(self) -> list[str]:
-        result = []
-        while self.kind() == "property":
-            text = self.take("property")
-            depth, quoted = 0, False
-            for k, sign in enumerate(text):
-                if sign == '"' and (quoted or '"' in text[k + 1 :].split("\n")[0]):
-                    quoted = not quoted
-                depth += 0 if quoted else (sign == "{") - (sign == "}")
-                need(depth >= 0)
-            need(depth == 0)
-            result.append(text.strip())
-        return result
-
 
 def distribution(values: list[float]) -> list[float]:
     total = math.fsum(values)
@@ -129,16 +107,15 @@ def distribution(values: list[float]) -> list[float]:
 
 
 def read_naive(data: bytes) -> dict[str, Any]:
-    """Names, states, parents, tables as dictionaries of rows by states of the parents, and properties."""
+    """Names, states, parents, and tables as dictionaries of rows by states of the parents."""
     need(b"\0" not in data and not data.startswith((b"\xff\xfe", b"\xfe\xff")))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise RefusedError from None
     reader = Reader(tokens_of(text.replace("\r\n", "\n").replace("\r", "\n")))
-    network, network_properties = None, []
+    network = None
     states: dict[str, list[str]] = {}
-    remarks: dict[str, list[str]] = {}
     blocks = []
     need(reader.kind() != "end")
     while reader.kind() != "end":
@@ -147,13 +124,11 @@ def read_naive(data: bytes) -> dict[str, Any]:
             need(network is None)
             network = "unknown" if reader.kind() == "{" else reader.name()
             reader.take("{")
-            network_properties = reader.properties()
             reader.take("}")
         elif block == "variable":
             name = reader.name()
             need(name not in states)
             reader.take("{")
-            remarks[name] = reader.properties()
             reader.keyword("type")
             reader.keyword("discrete")
             reader.take("[")
@@ -165,7 +140,6 @@ def read_naive(data: bytes) -> dict[str, Any]:
             need(len(states[name]) == int(count) == len(set(states[name])) > 0)
             if reader.kind() == ";":
                 reader.take(";")
-            remarks[name] += reader.properties()
             reader.take("}")
         else:
             need(block == "probability")
@@ -179,11 +153,8 @@ def read_naive(data: bytes) -> dict[str, Any]:
             need(scope)
             reader.take("{")
             entries: list[tuple[str, tuple[str, ...], list[float]]] = []
-            table_remarks = []
             while reader.kind() != "}":
-                if reader.kind() == "property":
-                    table_remarks += reader.properties()
-                elif reader.kind() == "(":
+                if reader.kind() == "(":
                     reader.take("(")
                     row = tuple(reader.listed(reader.name, ")"))
                     entries.append(("row", row, reader.listed(reader.number, ";")))
@@ -192,11 +163,10 @@ def read_naive(data: bytes) -> dict[str, Any]:
                     need(word in ("table", "default"))
                     entries.append((word, (), reader.listed(reader.number, ";")))
             reader.take("}")
-            blocks.append((scope, entries, table_remarks))
+            blocks.append((scope, entries))
     parents: dict[str, list[str]] = {}
     tables: dict[str, dict[tuple[str, ...], list[float]]] = {}
-    table_properties: dict[str, list[str]] = {}
-    for scope, entries, table_remarks in blocks:
+    for scope, entries in blocks:
         child, own = scope[0], scope[1:]
         need(all(name in states for name in scope) and len(set(scope)) == len(scope) <= 32 and child not in tables)
         every = list(itertools.islice(itertools.product(*(states[p] for p in own)), 10**5))
@@ -219,7 +189,7 @@ def read_naive(data: bytes) -> dict[str, Any]:
                 for key in every:
                     table.setdefault(key, distribution(values))
         need(len(table) == len(every))
-        parents[child], tables[child], table_properties[child] = own, table, table_remarks
+        parents[child], tables[child] = own, table
     need(set(tables) == set(states))
     done: set[str] = set()
     while len(done) < len(states):
@@ -228,12 +198,9 @@ def read_naive(data: bytes) -> dict[str, Any]:
         done.update(ready)
     return {
         "name": network or "unknown",
-        "properties": network_properties,
         "states": states,
         "parents": parents,
         "tables": tables,
-        "variable_properties": remarks,
-        "table_properties": table_properties,
     }
 
 
@@ -241,12 +208,9 @@ def assert_same(naive: dict[str, Any], network: Any) -> None:
     names = list(network.variable_names)
     assert names == list(naive["states"])
     assert network.name == naive["name"]
-    assert list(network.properties) == naive["properties"]
     for i, name in enumerate(names):
         assert list(network.state_names[i]) == naive["states"][name]
         assert [names[p] for p in network.parents[i]] == naive["parents"][name]
-        assert list(network.variable_properties[i]) == naive["variable_properties"][name]
-        assert list(network.table_properties[i]) == naive["table_properties"][name]
         for key, row in naive["tables"][name].items():
             index = tuple(network.state_names[p].index(state) for p, state in zip(network.parents[i], key, strict=True))
             np.testing.assert_allclose(network.tables[i][index], row, rtol=1e-14, atol=0)

@@ -12,9 +12,7 @@ from fastmix.model.network import BayesianNetwork
 __all__ = ["read", "write"]
 
 
-def read(source: Any) -> MarkovRandomField:
-    """The model of a graph, see :meth:`fastmix.MarkovRandomField.from_networkx`."""
-    return MarkovRandomField.from_networkx(source)
+read = MarkovRandomField.from_networkx
 
 
 def write(model: MarkovRandomField | BayesianNetwork) -> Any:

@@ -38,20 +38,11 @@ _SLACK = 1e-6  # printed probabilities may exceed 1 by rounding
 
 
 def read_mar(path: PathLike) -> list[FloatArray]:
-    """The marginal distribution of each variable, from a MAR file.
+    """The marginal distribution of each variable, a list of float arrays, from a MAR file.
 
-    Parameters
-    ----------
-    path : str or path-like
-        Plain text, gzip or xz; ``-`` is the standard input. The content is ``MAR``, the number of variables, and for
-        each its number of states and their probabilities.
-
-    Returns
-    -------
-    list of float arrays
-        The numbers as they stand in the file: probabilities, summing to 1 up to its rounding (which is not checked).
-
-    A :class:`FormatError` if the file is not in the format or holds a number that is no probability.
+    The content is ``MAR``, the number of variables, and for each its number of states and their probabilities, which
+    sum to 1 up to rounding (this is not checked). A :class:`FormatError` if the file is not in the format or holds a
+    number that is no probability.
 
     Examples
     --------
@@ -211,11 +202,6 @@ def answer_suffix(path: PathLike, allowed: Sequence[str] | None = None) -> str:
     """The suffix that says what to write, in lower case and before any ``.gz``, ``.xz`` or ``.bz2``.
 
     A ValueError unless it is among those allowed, by default all that are registered.
-
-    Examples
-    --------
-    >>> answer_suffix("out/Grid.MAR.gz")
-    '.mar'
     """
     name = str(path).lower()
     for packed in (".gz", ".xz", ".bz2"):
@@ -330,13 +316,13 @@ def evidence_in(data: bytes, name: str, num_states: ArrayLike | None = None) -> 
     evidence: dict[int, int] = {}
     for k in range(first, len(numbers), 2):
         # A number too large to be a double's integer is no variable or state of any model.
-        if numbers.values[k] >= 2**53 or (counts is not None and numbers.values[k] >= len(counts)):
-            limit = "" if counts is None else f" from 0 to {len(counts) - 1}" if len(counts) else " none"
-            numbers.fail(k, f"observed variables must be{limit or ' below 2^53'}")
+        limit = 2**53 if counts is None else len(counts)
+        if numbers.values[k] >= limit:
+            numbers.fail(k, f"observed variables must be below their number, {limit}")
         variable = int(numbers.values[k])
-        state_limit = 2**53 if counts is None else int(counts[variable])
-        if numbers.values[k + 1] >= state_limit:
-            numbers.fail(k + 1, f"the state of variable {variable} must be from 0 to {state_limit - 1}")
+        limit = 2**53 if counts is None else int(counts[variable])
+        if numbers.values[k + 1] >= limit:
+            numbers.fail(k + 1, f"the state of variable {variable} must be from 0 to {limit - 1}")
         state = int(numbers.values[k + 1])
         if evidence.setdefault(variable, state) != state:
             numbers.fail(k + 1, f"variable {variable} must be observed in one state, {evidence[variable]}")
@@ -350,26 +336,8 @@ def _first_pair(numbers: NumberText) -> int:
         return 1
     if values[0] == 1 and total > 1 and total == 2 + 2 * values[1]:
         return 2
-    if values[0] > 1 and _holds_samples(numbers):
-        numbers.fail(0, "evidence must hold a single sample, give each one a file of its own; the number of samples")
-    if values[0] == 1 and total % 2 == 0:
-        pairs = total / 2 - 1
-        numbers.fail(1, f"the number of observed variables must be {pairs:.0f} to fit the {total} words of the file")
-    pairs = (total - 1) / 2
-    wanted = f"must be {pairs:.0f}" if total % 2 else "must be half the number of words after it"
-    return numbers.fail(0, f"the number of observed variables {wanted} to fit the {total} words of the file")
-
-
-def _holds_samples(numbers: NumberText) -> bool:
-    total, values = len(numbers), numbers.values
-    if values[0] >= total:
-        return False
-    position = 1
-    for _ in range(int(values[0])):
-        if position >= total or values[position] >= total:
-            return False
-        position += 1 + 2 * int(values[position])
-    return position == total
+    rule = "the number of observed variables, and a variable and a state for each"
+    return numbers.fail(0, f"evidence must hold a single sample: {rule}; the first of {total} words")
 
 
 def write_evidence(evidence: Mapping[int, int], path: PathLike) -> None:

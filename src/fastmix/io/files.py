@@ -10,13 +10,13 @@ import io
 import lzma
 import os
 import secrets
+import shutil
 import stat
 import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from typing import IO, Any, BinaryIO, Literal, TextIO, cast, overload
 
 from fastmix._checks import check_positive
@@ -30,34 +30,20 @@ __all__ = [
 
 PathLike = str | os.PathLike[str]
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_XZ_MAGIC = b"\xfd7zXZ\x00"
-_BZIP2_MAGIC = b"BZh"
-_BLOCK = 1 << 24  # bytes read at a time
+_PACKED: dict[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open}
+_BLOCK = 1 << 22  # bytes read at a time
 _LIMIT_VARIABLE = "FASTMIX_MAX_BYTES"
 _SPOOL_BYTES = 1 << 26  # output for a stream is held in memory up to this size, on disk beyond it
 
 
 def display_name(path: PathLike) -> str:
-    r"""The path as it stands in messages, on one line; ``-`` is the standard input.
-
-    Examples
-    --------
-    >>> print(display_name("grid.uai"), display_name("-"), display_name("two\nlines.uai"))
-    grid.uai <stdin> two\nlines.uai
-    """
+    """The path as it stands in messages, on one line; ``-`` is the standard input."""
     name = os.fspath(path)
     return "<stdin>" if name == "-" else printable(name)
 
 
 def shown(word: str | bytes) -> str:
-    """A word of a file as it stands in a message: quoted, and cut if it is long.
-
-    Examples
-    --------
-    >>> print(shown("yes"), len(shown(b"y" * 1000)))
-    'yes' 42
-    """
+    """A word of a file as it stands in a message: quoted, and cut if it is long."""
     text = word if isinstance(word, str) else word.decode("utf-8", "replace")
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
@@ -72,20 +58,17 @@ def read_bytes(path: PathLike, max_bytes: float | None = None) -> bytes:
     name = display_name(path)
     if os.fspath(path) == "-":
         stream = getattr(sys.stdin, "buffer", None)
-        data = sys.stdin.read().encode() if stream is None else _join(_blocks(stream), name, max_bytes)
+        data = sys.stdin.read().encode() if stream is None else _join(stream, name, max_bytes)
     else:
         if os.path.isdir(path):
             raise FormatError(f"{name}: is a directory, expected a file")
         with open(path, "rb") as file:
-            data = _join(_blocks(file), name, max_bytes)
+            data = _join(file, name, max_bytes)
     try:
-        if data.startswith(_GZIP_MAGIC):
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpacked:
-                return _join(_blocks(unpacked), name, max_bytes)
-        if data.startswith(_XZ_MAGIC):
-            return _join(_unpacked(data, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ)), name, max_bytes)
-        if data.startswith(_BZIP2_MAGIC):
-            return _join(_unpacked(data, bz2.BZ2Decompressor), name, max_bytes)
+        for magic, unpack in _PACKED.items():
+            if data.startswith(magic):
+                with unpack(io.BytesIO(data)) as unpacked:
+                    return _join(unpacked, name, max_bytes)
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         # Nothing is read from disk here: an OSError is gzip's own complaint about the data.
         raise FormatError(f"{name}: the compressed file is damaged or cut short ({error})") from None
@@ -112,46 +95,26 @@ def check_content_size(name: str, size: float, max_bytes: float | None) -> None:
         )
 
 
-def _join(blocks: Iterator[bytes], name: str, max_bytes: float | None) -> bytes:
+def _join(stream: Any, name: str, max_bytes: float | None) -> bytes:
     content = io.BytesIO()  # which gives up what it holds without a copy
-    for block in blocks:
+    while block := stream.read(_BLOCK):
         content.write(block)
         check_content_size(name, content.tell(), max_bytes)
     return content.getvalue()
 
 
-def _blocks(stream: Any) -> Iterator[bytes]:
-    while block := stream.read(_BLOCK):
-        yield block
-
-
-def _unpacked(data: bytes, new_stream: Callable[[], Any]) -> Iterator[bytes]:
-    # The file classes of both modules pass over what follows the last stream and is none.
-    while data:
-        stream = new_stream()
-        while not stream.eof:
-            if not (block := stream.decompress(data, _BLOCK)) and stream.needs_input:
-                raise EOFError("the file ends within a compressed stream")
-            yield block
-            data = b""
-        data = stream.unused_data.lstrip(b"\0")
-
-
 def decode_text(data: bytes, name: str) -> str:
     """``data`` as text without a byte order mark, or a :class:`FormatError` that says why it is no UTF-8 text."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise FormatError(f"{name}:1: expected ASCII or UTF-8 text, got UTF-16 or UTF-32; save the file as UTF-8")
-    if (position := data.find(b"\0")) >= 0:
-        line = data.count(b"\n", 0, position) + 1
-        raise FormatError(f"{name}:{line}: expected ASCII or UTF-8 text, got a zero byte: the file is binary or UTF-16")
     try:
-        return data.decode("utf-8-sig")
+        if (position := data.find(b"\0")) < 0:
+            return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise FormatError(
-            f"{name}:{line}: expected ASCII or UTF-8 text, got byte 0x{data[error.start]:02x}; "
-            "the file is binary or in another encoding such as Latin-1"
-        ) from None
+        position = error.start
+    line = data.count(b"\n", 0, position) + 1
+    raise FormatError(
+        f"{name}:{line}: expected ASCII or UTF-8 text, got byte 0x{data[position]:02x}; "
+        "the file is binary or in another encoding such as Latin-1 or UTF-16"
+    )
 
 
 @overload
@@ -206,19 +169,14 @@ def check_folder(path: PathLike) -> None:
     """Raise the OSError that making this folder, if it is not there, and a file in it would raise; nothing is made."""
     folder = os.path.realpath(path)
     try:
-        while not _is_there(folder):
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(folder)
+                break
             folder = os.path.dirname(folder)
         _try_beside(os.path.join(folder, "file"))
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
-
-
-def _is_there(path: str) -> bool:
-    try:
-        os.lstat(path)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _try_beside(target: str) -> None:
@@ -258,7 +216,6 @@ def _write_renamed(target: str, suffix: str, binary: bool) -> Iterator[TextIO | 
             os.unlink(temporary)
         _name(error, target)
         raise
-    _sync_folder(os.path.dirname(target))
 
 
 @contextmanager
@@ -270,7 +227,7 @@ def _write_spooled(target: str | None, suffix: str, binary: bool) -> Iterator[Te
         if target is not None:
             try:
                 with open(target, "wb") as file:
-                    _copy(cast(IO[bytes], spool), file)
+                    shutil.copyfileobj(spool, file)
             except OSError as error:
                 _name(error, target)
                 raise
@@ -280,7 +237,7 @@ def _write_spooled(target: str | None, suffix: str, binary: bool) -> Iterator[Te
         if out is None:  # a stand-in that takes text only
             sys.stdout.write(spool.read().decode())
         else:
-            _copy(cast(IO[bytes], spool), out)
+            shutil.copyfileobj(spool, out)
         sys.stdout.flush()
 
 
@@ -309,19 +266,3 @@ def _name(error: BaseException, target: str) -> None:
     """Let the error of a full disk say which file it is about."""
     if isinstance(error, OSError) and error.errno is not None and error.filename is None:
         error.filename = target
-
-
-def _copy(source: IO[bytes], sink: IO[bytes]) -> None:
-    while block := source.read(1 << 20):
-        sink.write(block)
-    sink.flush()
-
-
-def _sync_folder(folder: str) -> None:
-    # The rename itself is durable once the folder is on disk; some file systems refuse this, which costs nothing else.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

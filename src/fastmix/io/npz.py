@@ -61,11 +61,6 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
 def read(data: bytes, name: str, max_bytes: float | None = None) -> MarkovRandomField:
     """The model in the content of an npz file."""
     header, arrays = _read_archive(data, name, max_bytes)
-    variable_names, state_names = header.get("variable_names"), header.get("state_names")
-    if not (variable_names is None or _is_names(variable_names)):
-        _fail(name, "variable_names in the header must be a list of strings")
-    if not (state_names is None or (isinstance(state_names, list) and all(map(_is_names, state_names)))):
-        _fail(name, "state_names in the header must be a list of lists of strings")
     try:
         return MarkovRandomField(
             arrays["num_states"],
@@ -73,8 +68,8 @@ def read(data: bytes, name: str, max_bytes: float | None = None) -> MarkovRandom
             arrays["edges"],
             arrays["log_pairwise"],
             float(arrays["log_constant"]),
-            variable_names,
-            state_names,  # type: ignore[arg-type]
+            header.get("variable_names"),
+            header.get("state_names"),
             **{name: arrays[name] for name in _LARGER if name in arrays},
             shape=header.get("shape"),
         )
@@ -137,10 +132,6 @@ def _read_member(archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray
 
 def _members(version: Any) -> dict[str, tuple[str, int]]:
     return _MEMBERS | _LARGER if version == _VERSION + 1 else _MEMBERS
-
-
-def _is_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _fail(name: str, reason: str) -> NoReturn:

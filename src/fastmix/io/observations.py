@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fastmix.errors import FormatError
+from fastmix.errors import FormatError, ModelError
 from fastmix.model import MarkovRandomField
 
 __all__ = ["number_observations", "parse_observations", "parse_observations_json"]
+
+
+_WORD = r'("(?:[^"]|"")*"|[^",=\s][^",=]*)'
+_PAIR = re.compile(rf"\s*{_WORD}\s*=\s*{_WORD}\s*(?:(,)|$)")
 
 
 def parse_observations(text: str, model: MarkovRandomField) -> dict[int, int]:
@@ -35,32 +39,18 @@ def parse_observations_json(text: str, name: str = "<string>") -> list[tuple[str
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for part in _split(text, ","):
-        if not part.strip():
-            raise ValueError(f"evidence must be pairs such as A=x,B=y, got an empty pair in {text!r}")
-        name, *state = _split(part, "=")
-        if len(state) != 1 or not state[0].strip() or not name.strip():
-            raise ValueError(f"evidence must be pairs such as A=x,B=y, got {part.strip()!r}")
-        yield _unquoted(name), _unquoted(state[0])
-
-
-def _split(text: str, separator: str) -> list[str]:
-    """Parts between separators that are not inside quotes."""
-    parts, quoted = [""], False
-    for c in text:
-        quoted ^= c == '"'
-        if c == separator and not quoted:
-            parts.append("")
-        else:
-            parts[-1] += c
-    if quoted:
-        raise ValueError(f"evidence has a quote that does not end: {text.strip()!r}")
-    return parts
+    place, more = 0, True
+    while more:
+        match = _PAIR.match(text, place)
+        if match is None:
+            raise ValueError(f"evidence must be pairs such as A=x,B=y, got {text[place:].strip()!r}")
+        name, state, comma = match.groups()
+        yield _unquoted(name), _unquoted(state)
+        place, more = match.end(), bool(comma)
 
 
 def _unquoted(text: str) -> str:
-    text = text.strip()
-    return text[1:-1].replace('""', '"') if len(text) > 1 and text[0] == text[-1] == '"' else text
+    return text[1:-1].replace('""', '"') if text.startswith('"') else text.strip()
 
 
 def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomField) -> dict[int, Any]:
@@ -68,33 +58,23 @@ def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomFie
 
     A list of numbers, likelihoods by state, stays as it is (soft evidence).
     """
-    index = {name: i for i, name in enumerate(model.variable_names or ())}
     observed: dict[int, Any] = {}
     for name, state in pairs:
-        variable = _place(name, index, model.num_variables, f"variable {name!r}")
+        given = _number_in(name, model.variable_names)
+        try:
+            variable = model.variable_index(given)
+            if not (isinstance(state, list) and state and all(type(number) in (int, float) for number in state)):
+                names = None if model.state_names is None else model.state_names[variable]
+                state = model.state_index(given, _number_in(state, names))
+        except ModelError as error:
+            raise ValueError(f"evidence: {error}") from None
         if variable in observed:
             raise ValueError(f"evidence must name each variable once, got {name!r} twice")
-        if isinstance(state, list) and state and all(type(number) in (int, float) for number in state):
-            observed[variable] = state
-            continue
-        states = {} if model.state_names is None else {s: k for k, s in enumerate(model.state_names[variable])}
-        what = f"state {state!r} of variable {name!r}"
-        observed[variable] = _place(state, states, int(model.num_states[variable]), what)
+        observed[variable] = state
     return observed
 
 
-def _place(given: Any, names: dict[str, int], count: int, what: str) -> int:
-    """Number of a name, or of a number given as such."""
-    if isinstance(given, str) and given in names:
-        return names[given]
-    number = -1
-    if isinstance(given, int) and not isinstance(given, bool):
-        number = given
-    elif isinstance(given, str) and given.isascii() and given.isdigit():
-        number = int(given)
-    if 0 <= number < count:
-        return number
-    hint = f", only numbers from 0 to {count - 1}"
-    if names:
-        hint = f"; the nearest is {difflib.get_close_matches(str(given), list(names), 1, 0.0)[0]!r}"
-    raise ValueError(f"evidence: there is no {what}{hint}")
+def _number_in(given: Any, names: Sequence[str] | None) -> Any:
+    """A number that is given as text, unless that is a name."""
+    text = isinstance(given, str) and given not in (names or ()) and given.isascii() and given.isdigit()
+    return int(given) if text else given

@@ -36,11 +36,6 @@ def strip_comments(data: bytes, name: str) -> bytes:
     r"""The text as bytes, lines ended by ``\n``, comments taken out; as many lines as before.
 
     A :class:`FormatError` if the data are not UTF-8 text.
-
-    Examples
-    --------
-    >>> strip_comments(b"c two lines\r\n1 2 # three\r\n", "a.uai")
-    b'\n1 2 \n'
     """
     if not data.isascii() or b"\0" in data:
         data = decode_text(data, name).encode()
@@ -54,13 +49,7 @@ def strip_comments(data: bytes, name: str) -> bytes:
 
 
 def cut_header(data: bytes, name: str, allowed: tuple[str, ...]) -> tuple[str, bytes]:
-    """The first word in upper case, which must be one of ``allowed``, and the data with blanks in its place.
-
-    Examples
-    --------
-    >>> cut_header(b"pr 1.5", "a.PR", ("PR",))
-    ('PR', b'   1.5')
-    """
+    """The first word in upper case, which must be one of ``allowed``, and the data with blanks in its place."""
     expected = " or ".join(allowed)
     match = _WORD.search(data)
     if match is None:

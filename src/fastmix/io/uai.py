@@ -26,7 +26,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
@@ -49,7 +49,6 @@ _STATES_PER_WORD = 64
 _SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 _SHORTEST_EXTREME = len("2e308")  # no shorter word is outside the range of normal doubles and yet not zero
 _NONZERO_MANTISSA = re.compile(rb"[^eE]*[1-9]")
-_LISTED = 12  # variables of a scope in a message
 
 _LOW, _HIGH = -708.39, 709.78  # logarithms of the smallest and largest normal double, rounded inwards
 _PIECE = 700.0  # size of the pieces of a constant that one double cannot hold
@@ -59,19 +58,7 @@ _CHUNK_TABLES = 1 << 15
 
 
 def read(data: bytes, name: str, _max_bytes: float | None = None) -> MarkovRandomField:
-    r"""The model in a text in UAI format, see :func:`fastmix.io.read_model`.
-
-    Of a written model, the largest entry of each table is 0 and the constant holds the rest.
-
-    Examples
-    --------
-    >>> read(b"MARKOV 2  2 2  1  2 0 1  4  1 0.5 0.5 1", "two.uai").table(0, 1).round(3).tolist()
-    [[0.0, -0.693], [-0.693, 0.0]]
-    >>> read(b"MARKOV 2\n2 two\n", "bad.uai")
-    Traceback (most recent call last):
-        ...
-    fastmix.errors.FormatError: bad.uai:2: expected a number, got 'two'
-    """
+    """The model in a text in UAI format: of a written one, the constant holds the largest entries of all tables."""
     _, data = cut_header(strip_comments(data, name), name, ("MARKOV", "BAYES"))
     return _Reader(NumberText(data, name)).model()
 
@@ -183,22 +170,15 @@ class _Reader:
         wrong = np.flatnonzero((numbers.values[given] != exact[inside]) | ~numbers.whole[given])
         if wrong.size:
             k = int(inside[wrong[0]])
-            numbers.fail(int(starts[k]), f"the table of factor {k} must have {self._shape(k)} entries")
+            numbers.fail(int(starts[k]), f"the table of factor {k} must have {exact[k]:.0f} entries")
         if (end := int(starts[-1])) > total:
             k = int(np.searchsorted(starts, total, side="right")) - 1
             if starts[k] == total:
                 numbers.fail_at_end(f"the table of factor {k}")
-            numbers.fail_at_end(f"entry {total - int(starts[k])} of the {self._shape(k)} in the table of factor {k}")
+            numbers.fail_at_end(f"entry {total - int(starts[k])} of the {exact[k]:.0f} in the table of factor {k}")
         if end < total:
             numbers.fail(end, "the file must end after the last table")
         return starts[:-1], sizes
-
-    def _shape(self, k: int) -> str:
-        """Number of entries of a table, with the state counts it comes from."""
-        counts = [int(self.num_states[v]) for v in self._scope(k)[:_LISTED]]
-        more = int(self.kinds[k]) > len(counts)
-        product = " x ".join(map(str, counts)) + (" x ..." if more else "")
-        return product if more else f"{math.prod(counts)} = {product}" if len(counts) > 1 else f"{math.prod(counts)}"
 
     def _log_entries(self) -> FloatArray:
         """Logarithms of all table entries one after another."""
@@ -259,21 +239,7 @@ def _dead_tables(values: FloatArray, sizes: IntArray) -> IntArray:
 
 
 def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
-    """Write a model as UAI text; see :func:`fastmix.io.write_model` for the notes.
-
-    About a microsecond per entry; memory of a few times the parameters.
-
-    Examples
-    --------
-    The largest entry of a table becomes 1, and the constant makes up for it:
-
-    >>> import io
-    >>> text = io.BytesIO()
-    >>> write(MarkovRandomField([2], np.log([1.0, 2.0]), [], [], variable_names=["one"]), text)
-    ['names are not written, because UAI files have none; npz files keep them']
-    >>> text.getvalue().decode().split()
-    ['MARKOV', '1', '2', '2', '1', '0', '0', '2', '0.5', '1.0', '1', '2.0']
-    """
+    """Write a model as UAI text; see :func:`fastmix.io.write_model` for the notes."""
     check_model(model)
     pair_sizes, factor_sizes = np.diff(model.pairwise_offsets), np.diff(model.factor_offsets)
     if (dead := _dead_tables(model.log_pairwise, pair_sizes)).size:
@@ -293,28 +259,27 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     if not kept_pairs.all():
         given[1] = model.log_pairwise[np.repeat(kept_pairs, pair_sizes)]
     tables, shifts = zip(*map(_scaled, given, sizes), strict=True)
-    constant = _total((model.log_constant, *shifts))
+    constant = math.fsum((model.log_constant, *shifts))
     factors = _constant_words(constant)
-    notes = _notes(model, constant, len(factors), *zip(given, tables, strict=True))
+    notes = _notes(model, constant, *zip(given, tables, strict=True))
     for note in notes:
         _logger.warning("UAI: %s", note)
 
-    def chunks() -> Iterator[str]:
-        counts = " ".join(map(str, model.num_states.tolist()))
-        num_factors = sum(map(len, sizes)) + len(factors)
-        yield f"MARKOV\n{model.num_variables}\n{counts}\n{num_factors}\n"
-        for same_size in scopes:
-            for start in range(0, len(same_size), _CHUNK_TABLES):
-                rows = same_size[start : start + _CHUNK_TABLES].tolist()
-                yield "".join([f"{len(row)} {' '.join(map(str, row))}\n" for row in rows])
-        yield "".join([f"{len(scope)} {' '.join(map(str, scope.tolist()))}\n" for scope in model.structure.scopes])
-        yield "0\n" * len(factors) + "\n"
-        for values, own in zip(tables, sizes, strict=True):
-            yield from _table_chunks(values, own)
-        yield "".join([f"1\n {word}\n" for word in factors])
+    def put(text: str) -> None:
+        stream.write(text.encode("ascii"))
 
-    for chunk in chunks():
-        stream.write(chunk.encode("ascii"))
+    counts = " ".join(map(str, model.num_states.tolist()))
+    put(f"MARKOV\n{model.num_variables}\n{counts}\n{sum(map(len, sizes)) + len(factors)}\n")
+    for same_size in scopes:
+        for start in range(0, len(same_size), _CHUNK_TABLES):
+            rows = same_size[start : start + _CHUNK_TABLES].tolist()
+            put("".join([f"{len(row)} {' '.join(map(str, row))}\n" for row in rows]))
+    put("".join([f"{len(scope)} {' '.join(map(str, scope.tolist()))}\n" for scope in model.structure.scopes]))
+    put("0\n" * len(factors) + "\n")
+    for values, own in zip(tables, sizes, strict=True):
+        for chunk in _table_chunks(values, own):
+            put(chunk)
+    put("".join([f"1\n {word}\n" for word in factors]))
     return notes
 
 
@@ -328,20 +293,12 @@ def _scaled(values: FloatArray, sizes: IntArray) -> tuple[FloatArray, float]:
     if not len(values):
         return values, 0.0
     shift = np.maximum.reduceat(values, offsets_of(sizes)[:-1])
-    return values - np.repeat(shift, sizes), _total(shift.tolist())
-
-
-def _total(values: Iterable[float]) -> float:
-    """The sum, correctly rounded; infinite when no double can hold it."""
-    try:
-        return math.fsum(values)
-    except OverflowError:
-        return math.inf
+    return values - np.repeat(shift, sizes), math.fsum(shift.tolist())
 
 
 def _constant_words(constant: float) -> list[str]:
     """A constant as numbers to write: one, several equal ones, or, beyond all use, one with a large power of ten."""
-    if constant == 0 or not math.isfinite(constant):
+    if constant == 0:
         return []
     if _LOW <= constant <= _HIGH:
         return [repr(math.exp(constant))]
@@ -349,36 +306,22 @@ def _constant_words(constant: float) -> list[str]:
     return [repr(math.exp(constant / count))] * count if count <= _MOST_PIECES else [_power_of_ten(constant)]
 
 
-def _notes(
-    model: MarkovRandomField, constant: float, num_factors: int, *tables: tuple[FloatArray, FloatArray]
-) -> list[str]:
+def _notes(model: MarkovRandomField, constant: float, *tables: tuple[FloatArray, FloatArray]) -> list[str]:
     """What others will not read: names, constants, and entries (given, written) too small for a double."""
     notes = []
     if model.variable_names is not None or model.state_names is not None:
         notes.append("names are not written, because UAI files have none; npz files keep them")
-    beyond = f"the constant exp({constant:.6g}) is outside the range of doubles"
-    if not math.isfinite(constant):
-        notes.append("the constant is outside the range of any number and is not written: log Z is lost; npz keeps it")
-    elif num_factors > 1:
-        split = f"and written as {num_factors} factors: programs that do not add logarithms overflow"
-        notes.append(f"{beyond}, {split}; npz files keep it as one number")
-    elif num_factors and not _LOW <= constant <= _HIGH:
-        notes.append(f"{beyond}: fastmix reads such numbers, but other programs refuse them; npz files keep it")
-    below = [written[(written < _LOW) & (given > -np.inf)] for given, written in tables]
-    lost = sum(int(np.count_nonzero(values < _LOWEST)) for values in below)
-    if tiny := sum(map(len, below)) - lost:
+    if not _LOW <= constant <= _HIGH:
         notes.append(
-            f"{tiny} {_entries(tiny)} below 2.2e-308, where doubles underflow to zero: fastmix reads such numbers, but "
-            "other programs take them as 0, which forbids these states, or refuse them; npz files keep everything"
+            f"the constant exp({constant:.6g}) is outside the range of doubles: programs that do not add logarithms "
+            "overflow; npz files keep it as one number"
         )
-    if lost:
-        forbids = "and written as 0, so that the file forbids these states"
-        notes.append(f"{lost} {_entries(lost)} below exp({_LOWEST:.0e}) {forbids}; npz files keep everything")
+    if tiny := sum(int(np.count_nonzero((written < _LOW) & (given > -np.inf))) for given, written in tables):
+        notes.append(
+            f"table entries below 2.2e-308, where doubles underflow to zero: {tiny}; other programs take them as 0, "
+            f"which forbids these states, as fastmix does below exp({_LOWEST:.0e}), or refuse them; npz files keep them"
+        )
     return notes
-
-
-def _entries(count: int) -> str:
-    return "table entry is" if count == 1 else "table entries are"
 
 
 def _table_chunks(values: FloatArray, sizes: IntArray) -> Iterator[str]:

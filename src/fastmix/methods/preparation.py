@@ -27,7 +27,7 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None, clo
     two colors has partners for every state); where the search gives up, the model passes.
     """
     check_model(model)
-    reduction = reduce_model(model, evidence, fold_single=True, supported=True, clock=clock)
+    reduction = reduce_model(model, evidence, fold_single=True, clock=clock)
     small = reduction.model
     if small.log_pairwise.size and small.log_pairwise.min() == -np.inf:
         find_allowed(small, small.log_unary, bool(evidence), clock)

@@ -62,10 +62,7 @@ def flatten_unary(log_unary: ArrayLike | Sequence[ArrayLike]) -> tuple[IntArray,
         if array.ndim != 2:
             raise ModelError(f"log_unary must be 2-D (variables, states) or a list of vectors, got shape {array.shape}")
         return np.full(array.shape[0], array.shape[1], dtype=np.int64), array.reshape(-1)
-    try:
-        vectors = [as_float_array(f"log_unary[{i}]", v) for i, v in enumerate(log_unary)]  # type: ignore[arg-type]
-    except TypeError:
-        raise ModelError(f"log_unary must be a 2-D array or a list of vectors, got {describe(log_unary)}") from None
+    vectors = _float_arrays("log_unary", log_unary, "a 2-D array or a list of vectors")
     for i, vector in enumerate(vectors):
         if vector.ndim != 1 or vector.size == 0:
             raise ModelError(f"log_unary[{i}] must be a vector with one entry per state, got shape {vector.shape}")
@@ -88,12 +85,7 @@ def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLik
         if wrong.size:
             _raise_table_shape(int(wrong[0]), edges, num_states, array.shape[1:])
         return array.reshape(-1)
-    try:
-        tables = [as_float_array(f"log_pairwise[{e}]", t) for e, t in enumerate(log_pairwise)]  # type: ignore[arg-type]
-    except TypeError:
-        raise ModelError(
-            f"log_pairwise must be a 3-D array or a list of tables, got {describe(log_pairwise)}"
-        ) from None
+    tables = _float_arrays("log_pairwise", log_pairwise, "a 3-D array or a list of tables")
     if len(tables) != len(edges):
         raise ModelError(f"log_pairwise must have one table per edge, {len(edges)}, got {len(tables)}")
     for e, table in enumerate(tables):
@@ -103,14 +95,7 @@ def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLik
 
 
 def edges_of_matrix(J: Any) -> tuple[IntArray, FloatArray, int]:
-    """Edges (m, 2), couplings (m,) and the number of variables of a symmetric matrix, dense or of scipy.sparse.
-
-    Examples
-    --------
-    >>> edges, couplings, n = edges_of_matrix([[0.0, 1.5], [1.5, 0.0]])
-    >>> edges.tolist(), couplings.tolist(), n
-    ([[0, 1]], [1.5], 2)
-    """
+    """Edges (m, 2), couplings (m,) and the number of variables of a symmetric matrix, dense or of scipy.sparse."""
     if hasattr(J, "tocoo"):
         entries = J.tocsr().tocoo()  # repeated entries add up
         shape, (row, col) = tuple(J.shape), (np.asarray(entries.row, np.int64), np.asarray(entries.col, np.int64))
@@ -141,17 +126,8 @@ def edges_of_matrix(J: Any) -> tuple[IntArray, FloatArray, int]:
 
 
 def potts_tables(couplings: FloatArray, num_states: int) -> FloatArray:
-    """Tables (m, num_states, num_states) with each coupling on a diagonal.
-
-    Examples
-    --------
-    >>> potts_tables(np.array([2.0]), 2).tolist()
-    [[[2.0, 0.0], [0.0, 2.0]]]
-    """
-    tables = np.zeros((len(couplings), num_states, num_states))
-    states = np.arange(num_states)
-    tables[:, states, states] = couplings[:, None]
-    return tables
+    """Tables (m, num_states, num_states) with each coupling on a diagonal."""
+    return couplings[:, None, None] * np.eye(num_states)
 
 
 def image_edges(
@@ -270,9 +246,7 @@ def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], A
             start = unary_starts[variables[0]]
             log_unary[start : start + shape[0]] += array.reshape(-1)
         elif len(set(variables)) < len(variables):
-            raise ModelError(
-                f"factors[{k}] must join {'two ' * (len(variables) == 2)}different variables, got {variables}"
-            )
+            raise ModelError(f"factors[{k}] must join different variables, got {variables}")
         elif len(variables) == 2:
             pairs.append((variables[0], variables[1]))
             tables.append(array.reshape(-1))
@@ -310,6 +284,13 @@ def join_larger(
         np.array([v for scope in scopes for v in scope], dtype=np.int64),
         np.concatenate([np.zeros(0), *(tables[scope].reshape(-1) for scope in scopes)]),
     )
+
+
+def _float_arrays(name: str, values: Any, rule: str) -> list[FloatArray]:
+    try:
+        return [as_float_array(f"{name}[{k}]", array) for k, array in enumerate(values)]
+    except TypeError:
+        raise ModelError(f"{name} must be {rule}, got {describe(values)}") from None
 
 
 def _raise_table_shape(e: int, edges: IntArray, num_states: IntArray, got: tuple[int, ...]) -> None:

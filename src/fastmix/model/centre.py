@@ -17,12 +17,8 @@ def centre_factors(model: MarkovRandomField) -> MarkovRandomField:
 
     Of every factor over three or more variables its mean goes to the constant, the mean effect of each variable to the
     unaries, and that of each pair to the edge tables: the terms of low order of the analysis of variance. What is left
-    has mean zero over all but any two of its variables, and nothing nearer to zero gives the same distribution.
-
-    Raises
-    ------
-    ModelError
-        If a factor has -inf entries, which have no mean.
+    has mean zero over all but any two of its variables, and nothing nearer to zero gives the same distribution. A
+    :class:`ModelError` if a factor has -inf entries, which have no mean.
 
     Examples
     --------

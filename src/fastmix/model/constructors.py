@@ -328,15 +328,12 @@ class Constructors:
             pairs.append((i, j))
             if "log_pairwise" in data:
                 tables.append(_checks.as_float_array(f"log_pairwise of edge {(u, v)!r}", data["log_pairwise"]))
-            elif "coupling" not in data:
+                continue
+            if "coupling" not in data:
                 raise ModelError(f"edge {(u, v)!r} must carry log_pairwise or coupling, got {sorted(map(str, data))}")
-            elif (shape := (unary[i].size, unary[j].size)) == (2, 2):
-                coupling = _checks.as_number(f"coupling of edge {(u, v)!r}", data["coupling"])
-                tables.append(coupling * np.array([[1.0, -1.0], [-1.0, 1.0]]))
-            elif shape[0] == shape[1]:
-                coupling = _checks.as_number(f"coupling of edge {(u, v)!r}", data["coupling"])
-                build.check_model_memory(len(unary), 0, 1, shape[0] ** 2)
-                tables.append(build.potts_tables(np.array([coupling]), shape[0])[0])
-            else:
-                raise ModelError(f"edge {(u, v)!r} joins {shape[0]} and {shape[1]} states: give it log_pairwise")
+            coupling, size = _checks.as_number(f"coupling of edge {(u, v)!r}", data["coupling"]), unary[i].size
+            if unary[j].size != size:
+                raise ModelError(f"edge {(u, v)!r} joins {size} and {unary[j].size} states: give it log_pairwise")
+            build.check_model_memory(len(unary), 0, 1, size**2)
+            tables.append(coupling * (np.array([[1.0, -1.0], [-1.0, 1.0]]) if size == 2 else np.eye(size)))
         return cls.from_tables(unary, pairs, tables, variable_names=[str(node) for node in graph.nodes])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -222,34 +221,13 @@ class MarkovRandomField(Constructors):
 
     def variable_index(self, variable: int | str) -> int:
         """Number of a variable given by number or name."""
-        if isinstance(variable, str):
-            if variable not in self._index_of_name:
-                known = "the model has no names" if self.variable_names is None else "no variable has this name"
-                raise ModelError(f"variable must be a number or a name, got {variable!r}: {known}")
-            return self._index_of_name[variable]
-        try:
-            index = operator.index(variable)
-        except TypeError:
-            raise ModelError(f"variable must be a number or a name, got {variable!r}") from None
-        if not 0 <= index < self.num_variables:
-            raise ModelError(f"variable must be from 0 to {self.num_variables - 1}, got {variable}")
-        return index
+        return _checks.as_index("variable", variable, self._index_of_name, self.num_variables)
 
     def state_index(self, variable: int | str, state: int | str) -> int:
         """Number of a state of a variable given by number or name."""
         i = self.variable_index(variable)
-        if isinstance(state, str):
-            names = () if self.state_names is None else self.state_names[i]
-            if state not in names:
-                raise ModelError(f"state of variable {variable!r} must be one of {list(names)}, got {state!r}")
-            return names.index(state)
-        try:
-            index = operator.index(state)
-        except TypeError:
-            raise ModelError(f"state of variable {variable!r} must be a number or a name, got {state!r}") from None
-        if not 0 <= index < self.num_states[i]:
-            raise ModelError(f"state of variable {variable!r} must be from 0 to {self.num_states[i] - 1}, got {state}")
-        return index
+        names = {} if self.state_names is None else {name: k for k, name in enumerate(self.state_names[i])}
+        return _checks.as_index(f"state of variable {variable!r}", state, names, int(self.num_states[i]))
 
     def names_of_variables(self) -> list[str]:
         """Names of all variables: their numbers where they have none."""
@@ -294,17 +272,9 @@ class MarkovRandomField(Constructors):
         return total.reshape(shape) if shape else float(total[0])
 
     def sufficient_statistics(self, states: ArrayLike) -> FloatArray:
-        """Indicators f(x) of the unary and table entries a configuration uses, aligned with :attr:`parameters`.
+        """Indicators f(x) of the entries that configurations (..., n) use, aligned with :attr:`parameters`.
 
         ``f(x) @ parameters + log_constant`` is :meth:`log_weight` (for finite parameters: 0 times -inf is NaN).
-
-        Parameters
-        ----------
-        states : int array (..., n)
-
-        Returns
-        -------
-        float array (..., num_parameters)
         """
         x, shape = self._as_states(states)
         required = 8.0 * len(x) * (self.num_parameters + self.num_variables + self.num_edges + self.num_factors)
@@ -317,40 +287,6 @@ class MarkovRandomField(Constructors):
             f[rows, start + positions] = 1.0
             start += len(values)
         return f.reshape((*shape, self.num_parameters))
-
-    def conditional(self, variable: int | str, states: ArrayLike) -> FloatArray:
-        """Distribution of one variable given all others, ``p(X_i | x_{-i})``.
-
-        Parameters
-        ----------
-        variable : int or str
-        states : int array (..., n)
-            The entry of the variable itself does not matter, but must be a valid state.
-
-        Returns
-        -------
-        float array (..., L_i)
-
-        Raises
-        ------
-        ModelError
-            If every state of the variable is forbidden by its neighbors.
-        """
-        i = self.variable_index(variable)
-        x, shape = self._as_states(states)
-        logits = np.repeat(self.unary(i)[None, :], len(x), axis=0)
-        for j in self.adjacency.neighbors[self.adjacency.indptr[i] : self.adjacency.indptr[i + 1]]:
-            logits = logits + self.table(i, int(j))[:, x[:, j]].T
-        for k in np.searchsorted(self.structure.scope_starts, np.flatnonzero(self.scope_variables == i), side="right"):
-            scope, table = self.factor(int(k) - 1)
-            values: Any = np.moveaxis(table, int(np.searchsorted(scope, i)), -1)
-            logits = logits + values[tuple(x[:, v] for v in scope if v != i)]
-        top = logits.max(axis=1, keepdims=True)
-        if (top == -np.inf).any():
-            raise ModelError(f"the conditional of variable {variable!r} is undefined: its neighbors forbid every state")
-        weights = np.exp(logits - top)
-        weights /= weights.sum(axis=1, keepdims=True)
-        return weights.reshape((*shape, weights.shape[1]))
 
     def _as_states(self, states: ArrayLike) -> tuple[IntArray, tuple[int, ...]]:
         array = _checks.as_array("states", states, f"have shape (..., {self.num_variables})")
@@ -453,30 +389,19 @@ class MarkovRandomField(Constructors):
     def content_hash(self) -> str:
         """SHA-256 over graph, parameters and names, the same on every machine and in every process."""
         digest = hashlib.sha256(b"fastmix pairwise mrf 1")
-        arrays = [
-            (self.num_states, "<i8"),
-            (self.edges, "<i8"),
-            (self.log_unary, "<f8"),
-            (self.log_pairwise, "<f8"),
-            (np.array([self.log_constant]), "<f8"),
-        ]
+        arrays = [self.num_states, self.edges, self.log_unary, self.log_pairwise, np.array([self.log_constant])]
         if self.num_factors:
-            factors = [(self.scope_starts, "<i8"), (self.scope_variables, "<i8"), (self.log_factors, "<f8")]
-            arrays += factors  # type: ignore[arg-type]
-        for array, kind in arrays:
+            arrays += [self.structure.scope_starts, self.structure.scope_variables, self.log_factors]
+        for array in arrays:
             digest.update(len(array).to_bytes(8, "little"))
-            digest.update(np.ascontiguousarray(array, dtype=kind).data)
+            digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).data)
         digest.update(repr((self.variable_names, self.state_names)).encode())
         return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MarkovRandomField):
             return NotImplemented
-        facts = ("log_constant", "variable_names", "state_names")
-        arrays = ("num_states", "edges", "log_unary", "log_pairwise", "scope_starts", "scope_variables", "log_factors")
-        return all(getattr(self, name) == getattr(other, name) for name in facts) and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays
-        )
+        return self.content_hash == other.content_hash
 
     def __hash__(self) -> int:
         return hash(self.content_hash)

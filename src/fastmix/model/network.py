@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model.mrf import MarkovRandomField
 
-__all__ = ["MOST_PARENTS", "SUM_TOLERANCE", "BayesianNetwork", "normalise_rows", "order_parents_first"]
+__all__ = ["MOST_PARENTS", "BayesianNetwork", "normalise_rows"]
 
 # Tables are printed with few digits: 0.3333 three times is within this of 1. A little more, for the rounding of sums.
-SUM_TOLERANCE = 1e-4 + 1e-9
+_SUM_TOLERANCE = 1e-4 + 1e-9
 MOST_PARENTS = 31  # with the child's axis this is the most axes of an array that every NumPy has
 
 
@@ -40,10 +41,6 @@ class BayesianNetwork:
         axis, so that each row along it is a distribution.
     name : str
         Name of the network.
-    properties : sequence of str
-        Remarks of a file about the network.
-    variable_properties, table_properties : sequences of sequences of str, optional
-        Remarks about each variable and each table; none by default.
 
     Attributes
     ----------
@@ -78,9 +75,6 @@ class BayesianNetwork:
     parents: tuple[tuple[int, ...], ...]
     tables: tuple[FloatArray, ...]
     name: str = "unknown"
-    properties: tuple[str, ...] = ()
-    variable_properties: tuple[tuple[str, ...], ...] | None = None
-    table_properties: tuple[tuple[str, ...], ...] | None = None
     num_states: IntArray = field(init=False)
     order: tuple[int, ...] = field(init=False)
 
@@ -93,10 +87,11 @@ class BayesianNetwork:
             raise ModelError("variable_names must be a list of names, got None")
         states = _checks.as_state_names(given_states, num_states)
         parents = _as_parents(self.parents, n)
-        order, cycle = order_parents_first(parents)
-        if cycle:
-            listed = " -> ".join(names[i] for i in [*cycle[:8], cycle[0]])
-            raise ModelError(f"parents must not form a cycle, got {listed}")
+        try:
+            order = tuple(TopologicalSorter(dict(enumerate(parents))).static_order())
+        except CycleError as error:
+            cycle = " -> ".join(names[i] for i in error.args[1])
+            raise ModelError(f"parents must not form a cycle, got {cycle[:200]}") from None
         tables = tuple(
             _as_table(f"tables[{i}] (of {names[i]!r})", table, tuple(num_states[[*parents[i], i]].tolist()))
             for i, table in enumerate(_as_lists("tables", self.tables, n, "table"))
@@ -108,11 +103,8 @@ class BayesianNetwork:
             parents=parents,
             tables=tables,
             name=str(self.name),
-            properties=tuple(map(str, self.properties)),
-            variable_properties=_as_properties("variable_properties", self.variable_properties, n),
-            table_properties=_as_properties("table_properties", self.table_properties, n),
             num_states=num_states,
-            order=tuple(order),
+            order=order,
         )
 
     @property
@@ -213,49 +205,16 @@ class BayesianNetwork:
         return hash(self._texts())
 
     def _texts(self) -> tuple[Any, ...]:
-        none = ((),) * self.num_variables
-        remarks = (self.properties, self.variable_properties or none, self.table_properties or none)
-        return (self.variable_names, self.state_names, self.parents, self.name, *remarks)
+        return self.variable_names, self.state_names, self.parents, self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrays come back from a pickle writable: going through the constructor locks them again.
-        remarks = (self.name, self.properties, self.variable_properties, self.table_properties)
-        return BayesianNetwork, (self.variable_names, self.state_names, self.parents, self.tables, *remarks)
+        return BayesianNetwork, (self.variable_names, self.state_names, self.parents, self.tables, self.name)
 
     def __repr__(self) -> str:
         counts = (self.num_variables, "variable"), (sum(map(len, self.parents)), "arc")
         variables, arcs = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
         return f"BayesianNetwork({variables}, {arcs}, {self.num_entries} table entries)"
-
-
-def order_parents_first(parents: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """All variables with parents before children, and no cycle; or those that come before any cycle, and a cycle.
-
-    A cycle is a list in which each variable is a parent of the next and the last of the first.
-    """
-    n = len(parents)
-    children: list[list[int]] = [[] for _ in range(n)]
-    for i, own in enumerate(parents):
-        for parent in own:
-            children[parent].append(i)
-    missing = [len(own) for own in parents]
-    order = [i for i in range(n) if not missing[i]]
-    for i in order:  # which grows meanwhile
-        for child in children[i]:
-            missing[child] -= 1
-            if not missing[child]:
-                order.append(child)
-    if len(order) == n:
-        return order, []
-    # Each variable left has a parent that is left too: going from parent to parent comes back to one seen before.
-    place: dict[int, int] = {}
-    i = next(i for i in range(n) if missing[i])
-    while i not in place:
-        place[i] = len(place)
-        i = next(parent for parent in parents[i] if missing[parent])
-    cycle = list(place)[place[i] :][::-1]
-    first = cycle.index(min(cycle))
-    return order, cycle[first:] + cycle[:first]
 
 
 def normalise_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
@@ -269,7 +228,7 @@ def normalise_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
     with np.errstate(invalid="ignore", over="ignore"):
         sums = rows.sum(axis=1)
         # A NaN or an infinity makes the sum one, which no comparison lets pass.
-        right = (rows >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE)
+        right = (rows >= 0).all(axis=1) & (np.abs(sums - 1) <= _SUM_TOLERANCE)
     if not right.all():
         return table, int(np.argmin(right))
     # Quotients and their sum carry at most one rounding, of half an epsilon, for each entry.
@@ -329,7 +288,3 @@ def _as_table(name: str, values: ArrayLike, shape: tuple[int, ...]) -> FloatArra
         )
     table.setflags(write=False)
     return table
-
-
-def _as_properties(argument: str, values: Any, n: int) -> tuple[tuple[str, ...], ...] | None:
-    return None if values is None else tuple(tuple(map(str, item)) for item in _as_lists(argument, values, n))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,14 +14,11 @@ from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import as_float_array, describe
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ImpossibleEvidenceError, ModelError
-from fastmix.graphs.basics import run_loop
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
 from fastmix.model.supports import Factors, drop_unsupported
 
 __all__ = ["Reduction", "certain_entries", "forbid_others", "num_allowed", "reduce_model"]
-
-_MANY_OBSERVED = 1000  # variables from which on evidence by numbers is taken in at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +45,7 @@ class Reduction:
         return cls(original, original if model is None else model, nodes, entries, pairs, np.full(n, -1))
 
     def expand_node_marginals(self, marginals: FloatArray) -> FloatArray:
-        """Flat node marginals of the original model: point masses for removed variables, zero for dropped states.
-
-        A :class:`ModelError` if there is not one number per state of the reduced model.
-        """
-        _check_length("marginals", marginals, len(self.unary_positions), "state")
+        """Flat node marginals of the original model: point masses for removed variables, zero for dropped states."""
         if self.model is self.original:
             return marginals
         result = np.zeros(len(self.original.log_unary))
@@ -63,13 +55,8 @@ class Reduction:
         return result
 
     def expand_edge_marginals(self, node_marginals: FloatArray, edge_marginals: FloatArray) -> FloatArray:
-        """Flat edge marginals of the original model; an edge with a removed end is a product with a point mass.
-
-        A :class:`ModelError` if there is not one number per state, or not one per table entry, of the reduced model.
-        """
+        """Flat edge marginals of the original model; an edge with a removed end is a product with a point mass."""
         model = self.original
-        _check_length("node_marginals", node_marginals, len(self.unary_positions), "state")
-        _check_length("edge_marginals", edge_marginals, len(self.pairwise_positions), "table entry")
         if self.model is self.original:
             return edge_marginals
         nodes = self.expand_node_marginals(node_marginals)
@@ -102,15 +89,14 @@ def reduce_model(
     *,
     drop_forbidden: bool = True,
     fold_single: bool = False,
-    supported: bool = False,
     clock: Clock = NO_LIMIT,
 ) -> Reduction:
     """The model given evidence, as a :class:`Reduction` that can map answers back.
 
     Observed variables leave the model; a list of likelihoods, one per state, is soft evidence: the variable stays, and
     its states are weighted by them. With ``drop_forbidden``, states whose unary, after folding, is -inf go, and with
-    ``fold_single`` variables that have a single state left, as if it had been observed. With ``supported``, and where
-    there are larger factors, states go, too, that the states left of other variables do not allow
+    ``fold_single`` variables that have a single state left, as if it had been observed. In that case, and where there
+    are larger factors, states go, too, that the states left of other variables do not allow
     (:func:`fastmix.model.supports.drop_unsupported`). A :class:`ModelError` if the evidence, or the model itself, has
     probability zero for a reason visible in a single variable or edge. After the limit of the clock a reduction of
     several passes ends with an :class:`fastmix._clock.OutOfTimeError`.
@@ -123,7 +109,7 @@ def reduce_model(
     fixed, likelihoods = _observed_states(model, evidence)
     if likelihoods is not None:
         model = model.replace(log_unary=_weighted(model, likelihoods))
-    if _nothing_to_do(model, fixed, drop_forbidden, fold_single, supported):
+    if _nothing_to_do(model, fixed, drop_forbidden, fold_single):
         return Reduction.none(original, model)
     variable_of = np.repeat(np.arange(model.num_variables), model.num_states)
     state_of = np.arange(len(variable_of)) - model.unary_offsets[variable_of]
@@ -133,19 +119,18 @@ def reduce_model(
         # States still open: the observed one of a fixed variable, all of the others unless forbidden.
         open_state = (fixed[variable_of] < 0) | (fixed[variable_of] == state_of)
         allowed = open_state & (unary > -np.inf) & ~unsupported
-        if drop_forbidden and (factors or (supported and not unsupported.any())):  # once is enough for pairs
+        if drop_forbidden and (factors or (fold_single and not unsupported.any())):  # once is enough for pairs
             before = allowed.copy()
             drop_unsupported(model, tables, factors, fixed, allowed, clock)
             unsupported |= before & ~allowed
         num_left = np.bincount(variable_of[allowed], minlength=model.num_variables)
         if constant == -np.inf or (num_left == 0).any():
             raise _impossible(model, fixed, num_left, given=bool(evidence))
-        single = np.flatnonzero((num_left == 1) & (fixed < 0))
-        if not fold_single or not single.size:
+        single = (num_left == 1) & (fixed < 0)
+        if not fold_single or not single.any():
             break
-        chosen = allowed & (num_left == 1)[variable_of]
+        chosen = allowed & single[variable_of]
         fixed[variable_of[chosen]] = state_of[chosen]
-        _follow(model, single, fixed, allowed, num_left)
 
     if allowed.all() and (fixed < 0).all():
         return Reduction.none(original, model)
@@ -205,14 +190,6 @@ def _observed_states(
         raise ModelError(
             f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {describe(evidence)}"
         )
-    if len(evidence) > _MANY_OBSERVED and all(type(key) is type(value) is int for key, value in evidence.items()):
-        with contextlib.suppress(OverflowError):
-            numbers, states = (np.fromiter(part, np.int64, len(evidence)) for part in (evidence, evidence.values()))
-            if numbers.min() >= 0 and numbers.max() < len(fixed) and states.min() >= 0:
-                fixed[numbers] = states
-                if (fixed < model.num_states).all():
-                    return fixed, None
-                fixed[:] = -1  # one by one, for the message
     soft: dict[int, FloatArray] = {}
     for variable, state in evidence.items():
         i = model.variable_index(variable)
@@ -231,14 +208,11 @@ def _observed_states(
 
 def _likelihood(model: MarkovRandomField, variable: Any, i: int, values: Any) -> FloatArray:
     likelihood = as_float_array(f"evidence of variable {variable!r}", values)
-    if likelihood.shape != (model.num_states[i],):
+    right = np.isfinite(likelihood).all() and (likelihood >= 0.0).all() and likelihood.any()
+    if likelihood.shape != (model.num_states[i],) or not right:
         raise ModelError(
-            f"evidence of variable {variable!r} must have a likelihood for each of its {model.num_states[i]} states, "
-            f"got shape {likelihood.shape}"
-        )
-    if not (likelihood >= 0.0).all() or not np.isfinite(likelihood).all() or not likelihood.any():
-        raise ModelError(
-            f"evidence of variable {variable!r} must be likelihoods of at least 0, not all 0, got {values}"
+            f"evidence of variable {variable!r} must be likelihoods of at least 0, one for each of its "
+            f"{model.num_states[i]} states and not all 0, got {values}"
         )
     return likelihood
 
@@ -252,14 +226,12 @@ def _weighted(model: MarkovRandomField, likelihoods: dict[int, FloatArray]) -> F
     return unary
 
 
-def _nothing_to_do(
-    model: MarkovRandomField, fixed: IntArray, drop_forbidden: bool, fold_single: bool, supported: bool
-) -> bool:
+def _nothing_to_do(model: MarkovRandomField, fixed: IntArray, drop_forbidden: bool, fold_single: bool) -> bool:
     """Whether the model stays as it is: the common case, worth no arrays of the size of the tables."""
     if (fixed >= 0).any():
         return False
     # The model checks that every variable has a state; only with forbidden ones can a larger variable have just one.
-    terms = (model.log_unary, model.log_factors, *((model.log_pairwise,) if supported else ()))
+    terms = (model.log_unary, model.log_factors, *((model.log_pairwise,) if fold_single else ()))
     forbidden = any(a.size and a.min() == -np.inf for a in terms)
     if forbidden and (drop_forbidden or fold_single):
         return False
@@ -343,60 +315,6 @@ def impossible(given: bool, why: str = "") -> ModelError:
     return ModelError(f"the model has no configuration of positive probability{reason}")
 
 
-def _follow(model: MarkovRandomField, new: IntArray, fixed: IntArray, allowed: BoolArray, num_left: IntArray) -> None:
-    """Fix what newly fixed variables force, and what that forces in turn, in place.
-
-    Goes in rounds, as passes over the whole model would, but looks at the tables of the newly fixed only. Leaves off
-    at a contradiction, which the next pass over the whole model meets in the same place.
-    """
-    if not model.log_pairwise.size or model.log_pairwise.min() > -np.inf:
-        return
-    graph, directed = model.adjacency, model.structure.directed
-    hard = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
-    tables = directed.starts, directed.own_steps, directed.other_steps, hard[graph.edge_ids], model.log_pairwise
-    queue, forced = np.append(new, np.zeros(model.num_variables, dtype=np.int64)), np.zeros_like(fixed)
-    inputs = (len(new), graph.indptr, graph.neighbors, *tables, model.num_states, model.unary_offsets)
-    run_loop(_force, inputs, (queue, forced, fixed, allowed, num_left))
-
-
-def _force(  # type: ignore[no-untyped-def]
-    count, indptr, neighbors, starts, own_steps, other_steps, hard, table, counts, offsets, queue, forced, fixed,
-    allowed, num_left,
-) -> Any:  # fmt: skip
-    """The loop of :func:`_follow`: the first ``count`` of the queue are the newly fixed."""
-    done, least = 0, -np.inf
-    while done < count:
-        num_forced = 0
-        for place in range(done, count):
-            i = queue[place]
-            for p in range(indptr[i], indptr[i + 1]):
-                if not hard[p]:
-                    continue
-                j, first = neighbors[p], starts[p] + fixed[i] * own_steps[p]
-                if fixed[j] >= 0:
-                    if table[first + fixed[j] * other_steps[p]] == least:
-                        return
-                    continue
-                for b in range(counts[j]):
-                    if allowed[offsets[j] + b] and table[first + b * other_steps[p]] == least:
-                        allowed[offsets[j] + b] = False
-                        num_left[j] -= 1
-                        if num_left[j] == 1:  # and perhaps 0 before the round is over
-                            forced[num_forced] = j
-                            num_forced += 1
-        done = count
-        for k in range(num_forced):
-            if num_left[forced[k]] == 0:
-                return
-        for k in range(num_forced):
-            j = forced[k]
-            for b in range(counts[j]):
-                if allowed[offsets[j] + b]:
-                    fixed[j] = b
-            queue[count] = j
-            count += 1
-
-
 def _kept_entries(model: MarkovRandomField, kept_edge: BoolArray, kept_state: BoolArray) -> IntArray:
     """Positions of the table entries between kept states."""
     sizes = np.diff(model.pairwise_offsets)
@@ -409,14 +327,6 @@ def _kept_entries(model: MarkovRandomField, kept_edge: BoolArray, kept_state: Bo
         position = model.pairwise_offsets[cut[owner]] + row * model.num_states[j] + col
         kept[position] = kept_state[model.unary_offsets[i] + row] & kept_state[model.unary_offsets[j] + col]
     return np.flatnonzero(kept)
-
-
-def _check_length(name: str, values: FloatArray, length: int, item: str) -> None:
-    if np.shape(values) != (length,):
-        raise ModelError(
-            f"{name} must have shape ({length},), one number per {item} of the reduced model, got shape "
-            f"{np.shape(values)}"
-        )
 
 
 def certain_entries(model: MarkovRandomField) -> NDArray[np.bool_]:

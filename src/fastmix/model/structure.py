@@ -98,12 +98,10 @@ class Structure:
         counts = _checks.as_state_counts(num_states)
         n = len(counts)
         pairs = _checks.as_edges(edges, n)
-        if len(pairs) and not (pairs[:, 0] < pairs[:, 1]).all():
-            raise ModelError("edges must have i < j in every row; MarkovRandomField.from_tables takes any direction")
-        if (np.diff(pairs[:, 0] * np.int64(n) + pairs[:, 1]) <= 0).any():
-            raise ModelError(
-                "edges must be in lexicographic order, each once; MarkovRandomField.from_tables sorts and merges"
-            )
+        keys = pairs[:, 0] * np.int64(n) + pairs[:, 1]
+        if (pairs[:, 0] >= pairs[:, 1]).any() or (np.diff(keys) <= 0).any():
+            rule = "have i < j in every row and be in lexicographic order, each once"
+            raise ModelError(f"edges must {rule}; MarkovRandomField.from_tables sorts and merges")
         if scope_starts is None and scope_variables is None:
             return cls(counts, pairs)
         starts, variables = _as_scopes(scope_starts, scope_variables, n)

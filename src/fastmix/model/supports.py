@@ -78,14 +78,6 @@ def _close(  # type: ignore[no-untyped-def]
             digits[m] = 0
             for s in range(counts[scopes[begin + m]]):
                 seen[m * most + s] = False
-        if width == 2:  # nearly all terms, in half the time
-            i, j = scopes[begin], scopes[begin + 1]
-            for a in range(counts[i]):
-                if allowed[offsets[i] + a]:
-                    for b in range(counts[j]):
-                        if possible[entry + b] and allowed[offsets[j] + b]:
-                            seen[a] = seen[most + b] = True
-                entry += counts[j]
         while entry < table_starts[t + 1]:
             fits = possible[entry]
             for m in range(width):
