@@ -15,7 +15,7 @@ from test_chain_statistics import Patterns
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, UnfitMethodError
-from fastmix.chains import cpu, field_kernels, kernels, layout
+from fastmix.chains import cpu, field_kernels, kernels, layout, threads
 from fastmix.chains.base import ParameterSets
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import choose_kernel
@@ -256,6 +256,7 @@ CASES = [(kernel, False) for kernel in KERNELS] + [("four", True), ("single", Tr
 
 def case_engine(kernel: str, chunked: bool, monkeypatch, *, num_threads: int = 1, seed: int = 3, **options) -> Engine:
     monkeypatch.setattr(cpu, "_BLOCK", 7)
+    monkeypatch.setattr(threads, "_FEW", 0)
     if chunked:
         monkeypatch.setattr(layout, "_CHUNKED_SITES", 10)
         monkeypatch.setattr(layout, "_CHUNK", 4)

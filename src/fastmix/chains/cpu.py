@@ -162,6 +162,7 @@ class CpuChains(HostChains):
         self.layout = Layout(structure, num_sets)
         self._shifts = np.zeros(num_sets - 1)
         self._round = 0
+        self._size = structure.num_variables * num_chains * num_sets  # updates of a sweep
         self._totals = np.zeros((int(self.layout.cuts.sum()), num_chains))
         self.blocks = [self._make_block(first, last - first, seed) for first, last in pairwise(self._bounds())]
 
@@ -305,14 +306,15 @@ class CpuChains(HostChains):
             num_sweeps -= count
 
     def _run(self, num_sweeps: int, mode: int) -> None:
+        size = num_sweeps * self._size
         if self._side_by_side:
-            self.threads.run([partial(self._run_block, block, num_sweeps, mode) for block in self.blocks])
+            self.threads.run([partial(self._run_block, block, num_sweeps, mode) for block in self.blocks], size)
         elif len(self.layout.chunks) == 2 or self._scan:
             count = len(self.blocks[0].x)
             shares = count if self._one_by_one else min(self.threads.count, count)
             bounds = [count * k // max(1, shares) for k in range(shares + 1)]
             tasks = [partial(self._run_rows, (0, len(self.layout.chunks) - 1), rows) for rows in pairwise(bounds)]
-            self.threads.run([partial(task, num_sweeps, mode) for task in tasks])
+            self.threads.run([partial(task, num_sweeps, mode) for task in tasks], size)
         elif self._one_by_one:  # one after another: a large configuration and its tables fill the caches
             for c in range(self.num_chains):
                 self._run_chunked((c, c + 1), num_sweeps, mode)
@@ -374,7 +376,8 @@ class CpuChains(HostChains):
             count = self._make_room(num_rounds, collect)
             mode = self._mode if collect else 0
             if self.kernel == "table":  # in place: every thread has ladders of its own
-                self.threads.run([partial(self._run_rounds, block, count, mode) for block in self.blocks])
+                tasks = [partial(self._run_rounds, block, count, mode) for block in self.blocks]
+                self.threads.run(tasks, count * self._size)
             else:
                 for r in range(self._round, self._round + count):
                     self._run(1, mode)
@@ -401,7 +404,7 @@ class CpuChains(HostChains):
         ``x`` is (n, K * width), lane ``k * width + c`` for chain c of the block at set k; ``streams`` (4, K * width).
         """
         if self.kernel == "table":
-            self.threads.run([partial(work, block, block.x, block.streams) for block in self.blocks])
+            self.threads.run([partial(work, block, block.x, block.streams) for block in self.blocks], self._size)
             return
         for block in self.blocks:
             if self._side_by_side:

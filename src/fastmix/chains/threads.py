@@ -11,6 +11,8 @@ from typing import Any
 
 __all__ = ["Threads"]
 
+_FEW = 1 << 15  # updates below which one thread makes them: handing work over takes 50 microseconds
+
 
 class Threads:
     """So many threads, this one among them, which are started when they are first needed."""
@@ -19,9 +21,9 @@ class Threads:
         self.count = count
         self._pool: ThreadPoolExecutor | None = None
 
-    def run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Do all tasks."""
-        if self.count == 1 or len(tasks) <= 1:
+    def run(self, tasks: Sequence[Callable[[], object]], num_updates: int) -> None:
+        """Do all tasks, which make so many updates together."""
+        if self.count == 1 or len(tasks) <= 1 or num_updates < _FEW:
             for task in tasks:
                 task()
             return
@@ -72,4 +74,4 @@ class Threads:
                 stopped = True
                 raise
 
-        self.run([work] * self.count)
+        self.run([work] * self.count, _FEW)

@@ -29,7 +29,6 @@ _ROUNDING = 1e-12
 _CHUNK_ENTRIES = 1 << 20  # table entries looked at at once: 8 MiB a temporary
 _BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one is not waited for
 _FEW_EDGES = 1 << 14
-_SMALL_WORK = 100_000  # updates below which starting threads costs more than it saves
 
 
 class ClusterChains(HostChains):
@@ -192,13 +191,10 @@ class ClusterChains(HostChains):
             with np.errstate(over="ignore"):
                 run(*edges, *unary, self._states, self._random, sums, *block, num_sweeps, collect)
 
-        num_updates = self.num_chains * num_sweeps * self.model.num_variables
-        if self.threads.count == 1 or num_updates < _SMALL_WORK:
-            run_block((0, self.num_chains))
-            return
-        num_blocks = min(self.num_chains, _BLOCKS_PER_THREAD * self.threads.count)
+        num_blocks = min(self.num_chains, _BLOCKS_PER_THREAD * self.threads.count) if self.threads.count > 1 else 1
         bounds = [self.num_chains * k // num_blocks for k in range(num_blocks + 1)]
-        self.threads.run([partial(run_block, block) for block in pairwise(bounds)])
+        num_updates = self.num_chains * num_sweeps * self.model.num_variables
+        self.threads.run([partial(run_block, block) for block in pairwise(bounds)], num_updates)
 
 
 def check_swendsen_wang(model: MarkovRandomField) -> None:
