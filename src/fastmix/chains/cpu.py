@@ -341,10 +341,14 @@ class CpuChains(HostChains):
             return
         part, below = slice(first, last), len(block.x) - self.num_chains
         sums = block.sums[max(0, first - below) : max(0, last - below)]
-        bounds = () if self._scan else (np.searchsorted(self.layout.blocks, self.layout.chunks), *chunks)
+        bounds = () if self._scan else (self._chunk_blocks, *chunks)
         self._sweeps(
             block.x[part], block.rung[part], *self._arrays, *bounds, block.streams[part], sums, num_sweeps, mode
         )
+
+    @cached_property
+    def _chunk_blocks(self) -> IntArray:
+        return np.searchsorted(self.layout.blocks, self.layout.chunks)
 
     def _run_chunked(self, rows: tuple[int, int], num_sweeps: int, mode: int) -> None:
         """Sweeps of large configurations, the chunks of every color shared out among the threads."""
@@ -375,7 +379,7 @@ class CpuChains(HostChains):
         while num_rounds > 0:
             count = self._make_room(num_rounds, collect)
             mode = self._mode if collect else 0
-            if self.kernel == "table":  # in place: every thread has ladders of its own
+            if self._side_by_side:  # every thread has ladders of its own
                 tasks = [partial(self._run_rounds, block, count, mode) for block in self.blocks]
                 self.threads.run(tasks, count * self._size)
             else:
@@ -388,7 +392,7 @@ class CpuChains(HostChains):
     def _run_rounds(self, block: _Block, num_rounds: int, mode: int) -> None:
         for r in range(self._round, self._round + num_rounds):
             self._run_block(block, 1, mode)
-            self._exchange(r, block, block.x, block.streams)
+            self._on_block(partial(self._exchange, r), block)
 
     def _exchange(self, r: int, block: _Block, lanes: NDArray[Any], streams: NDArray[np.uint32]) -> None:
         from fastmix.chains.reading_kernels import exchange
@@ -403,19 +407,20 @@ class CpuChains(HostChains):
 
         ``x`` is (n, K * width), lane ``k * width + c`` for chain c of the block at set k; ``streams`` (4, K * width).
         """
+        self.threads.run([partial(self._on_block, work, block) for block in self.blocks], self._size)
+
+    def _on_block(self, work: Callable[[_Block, NDArray[Any], NDArray[np.uint32]], object], block: _Block) -> None:
         if self.kernel == "table":
-            self.threads.run([partial(work, block, block.x, block.streams) for block in self.blocks], self._size)
-            return
-        for block in self.blocks:
-            if self._side_by_side:
-                lanes = block.x.astype(np.uint8)
-                work(block, lanes, block.streams)
-                block.x[...] = lanes
-            else:
-                lanes, streams = self._lanes(), np.ascontiguousarray(block.streams[:, :, 0].T)
-                work(block, lanes, streams)
-                block.streams[:, :, 0] = streams.T
-                self._put(lanes)
+            work(block, block.x, block.streams)
+        elif self._side_by_side:
+            lanes = block.x.astype(np.uint8)
+            work(block, lanes, block.streams)
+            block.x[...] = lanes
+        else:
+            lanes, streams = self._lanes(), np.ascontiguousarray(block.streams[:, :, 0].T)
+            work(block, lanes, streams)
+            block.streams[:, :, 0] = streams.T
+            self._put(lanes)
 
     def exchanges(self) -> Exchanges:
         """What exchanges have added up since the chains were made, or since :meth:`clear`."""
