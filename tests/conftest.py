@@ -69,7 +69,7 @@ def no_waiting_for_disks() -> Generator[None, None, None]:
 @pytest.fixture
 def little_work_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads share work that one of them would otherwise do faster alone."""
-    monkeypatch.setattr("fastmix.chains.threads._FEW", 0)
+    monkeypatch.setattr("fastmix.chains.threads.Threads.few", 0)
 
 
 @pytest.fixture(scope="session")

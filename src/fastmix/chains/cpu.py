@@ -174,7 +174,7 @@ class CpuChains(HostChains):
     def _one_by_one(self) -> bool:
         return self.kernel in ("four", "single")
 
-    @property
+    @cached_property
     def _dtype(self) -> Any:
         return np.uint8 if self.structure.num_states.max(initial=1) <= 256 else np.uint16
 
@@ -210,7 +210,7 @@ class CpuChains(HostChains):
     def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
         """Set k becomes ``coefficients[k] @ thetas``; states, random numbers and sums stay as they are."""
         self.sets = sets = self._read_sets(thetas, coefficients)
-        self._gaps = np.diff(sets.coefficients, axis=0)
+        self._gaps = sets.coefficients[1:] - sets.coefficients[:-1]
         self._arrays = getattr(self.layout, f"{'table' if self.kernel == 'single' else self.kernel}_arrays")(sets)
 
     def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:

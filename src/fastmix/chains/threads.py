@@ -11,11 +11,11 @@ from typing import Any
 
 __all__ = ["Threads"]
 
-_FEW = 1 << 15  # updates below which one thread makes them: handing work over takes 50 microseconds
-
 
 class Threads:
     """So many threads, this one among them, which are started when they are first needed."""
+
+    few = 1 << 15  # updates below which one thread makes them: handing work over takes 50 microseconds
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -23,7 +23,7 @@ class Threads:
 
     def run(self, tasks: Sequence[Callable[[], object]], num_updates: int) -> None:
         """Do all tasks, which make so many updates together."""
-        if self.count == 1 or len(tasks) <= 1 or num_updates < _FEW:
+        if self.count == 1 or len(tasks) <= 1 or num_updates < self.few:
             for task in tasks:
                 task()
             return
@@ -74,4 +74,4 @@ class Threads:
                 stopped = True
                 raise
 
-        self.run([work] * self.count, _FEW)
+        self.run([work] * self.count, self.few)

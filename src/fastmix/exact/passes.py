@@ -201,6 +201,7 @@ class Run:
             raise UnderflowError
         return np.asarray(table / total)
 
+    @np.errstate(divide="ignore")
     def trace(self, num_draws: int, rng: np.random.Generator | None) -> IntArray:
         """Configurations drawn backwards through the order, or the most probable without a generator."""
         tree, counts = self.sequence, self.factors.num_states
@@ -219,10 +220,7 @@ class Run:
                         index += stride * states[:, u]
                     stride *= int(counts[u])
                 values = self.tables[t][index[:, None] + own * np.arange(count)]
-                if not self.is_log:
-                    with np.errstate(divide="ignore"):
-                        values = np.log(values)
-                logits += values
+                logits += values if self.is_log else np.log(values)
             if rng is None:
                 states[:, v] = logits.argmax(axis=1)
                 continue

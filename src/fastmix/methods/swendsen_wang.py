@@ -191,9 +191,10 @@ class ClusterChains(HostChains):
             with np.errstate(over="ignore"):
                 run(*edges, *unary, self._states, self._random, sums, *block, num_sweeps, collect)
 
-        num_blocks = min(self.num_chains, _BLOCKS_PER_THREAD * self.threads.count) if self.threads.count > 1 else 1
-        bounds = [self.num_chains * k // num_blocks for k in range(num_blocks + 1)]
         num_updates = self.num_chains * num_sweeps * self.model.num_variables
+        shared = self.threads.count > 1 and num_updates >= self.threads.few
+        num_blocks = min(self.num_chains, _BLOCKS_PER_THREAD * self.threads.count) if shared else 1
+        bounds = [self.num_chains * k // num_blocks for k in range(num_blocks + 1)]
         self.threads.run([partial(run_block, block) for block in pairwise(bounds)], num_updates)
 
 
