@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 
@@ -24,25 +23,26 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(10_000)
+        gc.set_threshold(100_000)
         gc.enable()
 
 
-@pytest.fixture(autouse=True)
-def _names_of_examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Constructors are documented in a module of their own, which does not know what they construct."""
-    if request.node.name.startswith("fastmix.model.constructors."):
+    if isinstance(item, pytest.DoctestItem) and item.name.startswith("fastmix.model.constructors."):
         from fastmix import MarkovRandomField
 
-        doctest_namespace["MarkovRandomField"] = MarkovRandomField
+        item.dtest.globs["MarkovRandomField"] = MarkovRandomField
 
 
-@pytest.fixture(autouse=True)
-def _registry_as_it_was() -> Iterator[None]:
-    """What a test registers is gone after it."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """What a test registers is gone after it; by a hook, because fixtures of every test take seconds in all."""
     added = getattr(sys.modules.get("fastmix.methods.base"), "_ADDED", {})
     before = dict(added)
-    yield
-    added = getattr(sys.modules.get("fastmix.methods.base"), "_ADDED", {})
-    for name in set(added) - set(before):
-        del added[name]
+    try:
+        return (yield)
+    finally:
+        added = getattr(sys.modules.get("fastmix.methods.base"), "_ADDED", {})
+        for name in set(added) - set(before):
+            del added[name]

@@ -66,6 +66,12 @@ def no_waiting_for_disks() -> Generator[None, None, None]:
         yield
 
 
+@pytest.fixture
+def little_work_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads share work that one of them would otherwise do faster alone."""
+    monkeypatch.setattr("fastmix.chains.threads.Threads.few", 0)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder of the data files that are kept beside the repository; the test is skipped without it."""

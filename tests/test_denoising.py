@@ -231,6 +231,7 @@ def test_flat_pictures() -> None:
     assert denoise(np.full((5, 6), 0.3), seed=0).picture.shape == (5, 6)
 
 
+@pytest.mark.usefixtures("little_work_by_threads")
 def test_same_seed_same_picture_whatever_the_threads() -> None:
     one = denoise(half(), noise=1.25, seed=3, num_threads=1)
     two = denoise(half(), noise=1.25, seed=3, num_threads=2)

@@ -18,6 +18,8 @@ from fastmix.chains.base import ParameterSets
 from fastmix.chains.layout import Layout
 from oracle.chains import ESTIMATORS, KERNELS, Naive, check_sums, lopsided_binary, make, models_for, order_for
 
+pytestmark = pytest.mark.usefixtures("little_work_by_threads")
+
 
 class Patterns:
     """The arrays of the table kernel by name."""

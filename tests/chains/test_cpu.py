@@ -21,6 +21,7 @@ from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import choose_kernel
 from fastmix.chains.generator import MAX_THRESHOLD
 from fastmix.chains.layout import Layout, tables_fit
+from fastmix.chains.threads import Threads
 from fastmix.model.reduce import reduce_model
 from fastmix.theory import dependency
 from oracle.chains import (
@@ -256,6 +257,7 @@ CASES = [(kernel, False) for kernel in KERNELS] + [("four", True), ("single", Tr
 
 def case_engine(kernel: str, chunked: bool, monkeypatch, *, num_threads: int = 1, seed: int = 3, **options) -> Engine:
     monkeypatch.setattr(cpu, "_BLOCK", 7)
+    monkeypatch.setattr(Threads, "few", 0)
     if chunked:
         monkeypatch.setattr(layout, "_CHUNKED_SITES", 10)
         monkeypatch.setattr(layout, "_CHUNK", 4)

@@ -154,6 +154,7 @@ def test_the_target_is_fixed_by_a_sweep(seed):
     assert np.abs(after - target).sum() / 2 > 100 * tolerance
 
 
+@pytest.mark.usefixtures("little_work_by_threads")
 def test_threads_and_numbers_of_chains_do_not_matter():
     rng = np.random.default_rng(0)
     scopes = [(i, i + 1, i + 9) for i in range(60)]

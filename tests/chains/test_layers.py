@@ -67,6 +67,7 @@ def test_sums_on_other_processors(features: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.split()) == (0, [b"1", b"5", b"8", b"37", b"64", b"128"])
 
 
+@pytest.mark.usefixtures("little_work_by_threads")
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 @pytest.mark.parametrize("estimator", ["rao-blackwell", "counts"])
 def test_the_same_draws_as_the_field_kernel(missing: float, estimator: str) -> None:

@@ -112,6 +112,7 @@ LADDERS: dict[str, tuple[MarkovRandomField, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.usefixtures("little_work_by_threads")
 @pytest.mark.parametrize("name", LADDERS)
 def test_shared_ladders_have_the_same_bits(name: str) -> None:
     model, options = LADDERS[name]

@@ -46,7 +46,6 @@ def test_help_says_what_an_option_means_to_each_method(run: Run) -> None:
     for command in ("infer", "denoise"):
         text = " ".join(run(command, "--help").out.split())
         for said in (
-            "tempered: Where the path of replica",
             "projected: Largest norm of",
             "loopy-bp: Iterations at most",
         ):

@@ -175,7 +175,7 @@ def test_replica_exchange_finds_modes_that_chains_do_not(monkeypatch: pytest.Mon
     assert tempered.stats["num_rungs"] > 2
     assert best - fastmix.score(tempered.model, rows).log_likelihood < 3e-3
     # Plain chains do not go from one to the other. They say so, unless replica exchange takes over.
-    free = learn(rows, moments="sampled", num_chains=256, seed=0)
+    free = learn(rows, moments="sampled", num_chains=256, seed=0, max_iter=12)
     assert free.moments == "tempered"
     monkeypatch.setattr("fastmix.learning.sampled._PATIENCE", 10**9)
     stuck = learn(rows, moments="sampled", num_chains=256, seed=0, max_iter=12)

@@ -90,10 +90,11 @@ REFUSED = {
     },
     "perfect": {
         **dict.fromkeys(
-            ["edges backwards and repeated", "lopsided grid", "forbidden pairs", "forbidden states", "graph coloring"],
-            "perfect samples need an attractive binary model or a dependency norm below 1",
+            ["edges backwards and repeated", "lopsided grid", "forbidden pairs", "forbidden states", "graph coloring",
+             *_FACTORS], "perfect samples need an attractive binary model or a dependency norm below 1"
         ),
-        **dict.fromkeys(_FACTORS, "takes no factors over three or more variables"),
+        "factors that forbid states": "factors over three or more variables that forbid nothing",
+        "parity": _SPLIT,
     },
 }  # fmt: skip
 REFUSED["annealed"] = REFUSED["swendsen-wang"]

@@ -134,6 +134,7 @@ def test_frozen_chains_stay_where_they_were():
     np.testing.assert_allclose(second.node_marginals, np.tile([1 / 3, 2 / 3], 3), atol=1e-6)
 
 
+@pytest.mark.usefixtures("little_work_by_threads")
 @pytest.mark.parametrize("num_threads", [2, 3])
 def test_threads_do_not_matter(num_threads):
     options = {"num_chains": 5, "num_sweeps": 200, "seed": 6, "num_draws": 3, "edge_marginals": True}

@@ -257,9 +257,9 @@ def test_resuming_is_bit_identical(name: str) -> None:
     assert random_state.shape == (5, 4)
 
 
+@pytest.mark.usefixtures("little_work_by_threads")
 @pytest.mark.parametrize("name", ["ising", "potts"])
-def test_threads_and_chains_change_no_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swendsen_wang, "_SMALL_WORK", 0)
+def test_threads_and_chains_change_no_bits(name: str) -> None:
     model = NAMED[name].model()
     results = []
     for num_chains, num_threads in ((23, 1), (23, 2), (23, 5), (23, None), (30, 3), (23, 100)):

@@ -162,6 +162,7 @@ class CpuChains(HostChains):
         self.layout = Layout(structure, num_sets, block_sites=1 if self._scan else BLOCK_SITES)
         self._shifts = np.zeros(num_sets - 1)
         self._round = 0
+        self._size = structure.num_variables * num_chains * num_sets  # updates of a sweep
         self._totals = np.zeros((int(self.layout.cuts.sum()), num_chains))
         self.blocks = [self._make_block(first, last - first, seed) for first, last in pairwise(self._bounds())]
 
@@ -173,7 +174,7 @@ class CpuChains(HostChains):
     def _one_by_one(self) -> bool:
         return self.kernel in ("four", "single")
 
-    @property
+    @cached_property
     def _dtype(self) -> Any:
         return np.uint8 if self.structure.num_states.max(initial=1) <= 256 else np.uint16
 
@@ -209,7 +210,7 @@ class CpuChains(HostChains):
     def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
         """Set k becomes ``coefficients[k] @ thetas``; states, random numbers and sums stay as they are."""
         self.sets = sets = self._read_sets(thetas, coefficients)
-        self._gaps = np.diff(sets.coefficients, axis=0)
+        self._gaps = sets.coefficients[1:] - sets.coefficients[:-1]
         self._arrays = getattr(self.layout, f"{'table' if self.kernel == 'single' else self.kernel}_arrays")(sets)
 
     # -- configurations ---------------------------------------------------------------------------------------------
@@ -289,14 +290,15 @@ class CpuChains(HostChains):
             num_sweeps -= count
 
     def _run(self, num_sweeps: int, mode: int) -> None:
+        size = num_sweeps * self._size
         if self._side_by_side:
-            self.threads.run([partial(self._run_block, block, num_sweeps, mode) for block in self.blocks])
+            self.threads.run([partial(self._run_block, block, num_sweeps, mode) for block in self.blocks], size)
         elif len(self.layout.chunks) == 2 or self._scan:
             count = len(self.blocks[0].x)
             shares = count if self._one_by_one else min(self.threads.count, count)
             bounds = [count * k // max(1, shares) for k in range(shares + 1)]
             tasks = [partial(self._run_rows, (0, len(self.layout.chunks) - 1), rows) for rows in pairwise(bounds)]
-            self.threads.run([partial(task, num_sweeps, mode) for task in tasks])
+            self.threads.run([partial(task, num_sweeps, mode) for task in tasks], size)
         elif self._one_by_one:  # one after another: a large configuration and its tables fill the caches
             for c in range(self.num_chains):
                 self._run_chunked((c, c + 1), num_sweeps, mode)
@@ -323,10 +325,14 @@ class CpuChains(HostChains):
             return
         part, below = slice(first, last), len(block.x) - self.num_chains
         sums = block.sums[max(0, first - below) : max(0, last - below)]
-        bounds = () if self._scan else (np.searchsorted(self.layout.blocks, self.layout.chunks), *chunks)
+        bounds = () if self._scan else (self._chunk_blocks, *chunks)
         self._sweeps(
             block.x[part], block.rung[part], *self._arrays, *bounds, block.streams[part], sums, num_sweeps, mode
         )
+
+    @cached_property
+    def _chunk_blocks(self) -> IntArray:
+        return np.searchsorted(self.layout.blocks, self.layout.chunks)
 
     def _run_chunked(self, rows: tuple[int, int], num_sweeps: int, mode: int) -> None:
         """Sweeps of large configurations, the chunks of every color shared out among the threads."""
@@ -357,8 +363,9 @@ class CpuChains(HostChains):
         while num_rounds > 0:
             count = self._make_room(num_rounds, collect)
             mode = self._mode if collect else 0
-            if self.kernel == "table":  # in place: every thread has ladders of its own
-                self.threads.run([partial(self._run_rounds, block, count, mode) for block in self.blocks])
+            if self._side_by_side:  # every thread has ladders of its own
+                tasks = [partial(self._run_rounds, block, count, mode) for block in self.blocks]
+                self.threads.run(tasks, count * self._size)
             else:
                 for r in range(self._round, self._round + count):
                     self._run(1, mode)
@@ -369,7 +376,7 @@ class CpuChains(HostChains):
     def _run_rounds(self, block: _Block, num_rounds: int, mode: int) -> None:
         for r in range(self._round, self._round + num_rounds):
             self._run_block(block, 1, mode)
-            self._exchange(r, block, block.x, block.streams)
+            self._on_block(partial(self._exchange, r), block)
 
     def _exchange(self, r: int, block: _Block, lanes: NDArray[Any], streams: NDArray[np.uint32]) -> None:
         from fastmix.chains.reading_kernels import exchange
@@ -384,19 +391,20 @@ class CpuChains(HostChains):
 
         ``x`` is (n, K * width), lane ``k * width + c`` for chain c of the block at set k; ``streams`` (4, K * width).
         """
+        self.threads.run([partial(self._on_block, work, block) for block in self.blocks], self._size)
+
+    def _on_block(self, work: Callable[[_Block, NDArray[Any], NDArray[np.uint32]], object], block: _Block) -> None:
         if self.kernel == "table":
-            self.threads.run([partial(work, block, block.x, block.streams) for block in self.blocks])
-            return
-        for block in self.blocks:
-            if self._side_by_side:
-                lanes = block.x.astype(np.uint8)
-                work(block, lanes, block.streams)
-                block.x[...] = lanes
-            else:
-                lanes, streams = self._lanes(), np.ascontiguousarray(block.streams[:, :, 0].T)
-                work(block, lanes, streams)
-                block.streams[:, :, 0] = streams.T
-                self._put(lanes)
+            work(block, block.x, block.streams)
+        elif self._side_by_side:
+            lanes = block.x.astype(np.uint8)
+            work(block, lanes, block.streams)
+            block.x[...] = lanes
+        else:
+            lanes, streams = self._lanes(), np.ascontiguousarray(block.streams[:, :, 0].T)
+            work(block, lanes, streams)
+            block.streams[:, :, 0] = streams.T
+            self._put(lanes)
 
     def exchanges(self) -> Exchanges:
         """What exchanges have added up since the chains were made, or since :meth:`clear`."""

@@ -90,13 +90,18 @@ class HostChains(Chains):
         return result
 
     def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
-        if not (self.structure.num_states == 2).all() or self.structure.num_factors:
+        if not self._quadratic:
             return self._energies(lanes, self.sets.thetas, self._whole)
         from fastmix.chains.reading_kernels import binary_energies
 
         out = np.empty((len(self.sets.thetas), lanes.shape[1]))
         binary_energies(lanes, *self._binary_terms, np.empty(out.shape, dtype=np.float32), out)
         return out
+
+    @cached_property
+    def _quadratic(self) -> bool:
+        """Whether energies are quadratic functions of binary states."""
+        return bool((self.structure.num_states == 2).all()) and not self.structure.num_factors
 
     @property
     def _binary_terms(self) -> tuple[Any, ...]:
@@ -134,9 +139,14 @@ class HostChains(Chains):
         if weights is None and self._dense and lanes.shape[1] < _EXACT:
             return self._dense_moments(lanes)
         result = np.empty(self.num_parameters)
-        values = np.ones(lanes.shape[1]) if weights is None else weights
-        self._count(lanes, self._whole, values, result[:split], result[split:])
-        result /= lanes.shape[1]
+        count = lanes.shape[1]
+        if weights is None:
+            weights = np.ones(count)
+        else:  # most are 0 where those of one set are counted
+            used = np.flatnonzero(weights)
+            lanes, weights = lanes[:, used], weights[used]
+        self._count(lanes, self._whole, weights, result[:split], result[split:])
+        result /= count
         return result
 
     @cached_property
@@ -144,8 +154,7 @@ class HostChains(Chains):
         """Whether a product of matrices counts pairs faster than a pass over every edge."""
         structure = self.structure
         n = structure.num_variables
-        binary = bool((structure.num_states == 2).all()) and not structure.num_factors
-        return n >= _LEAST_DENSE and binary and 8 * structure.num_edges >= n * n
+        return n >= _LEAST_DENSE and self._quadratic and 8 * structure.num_edges >= n * n
 
     def _dense_moments(self, lanes: NDArray[Any]) -> FloatArray:
         """The same for binary variables and most pairs: counts by a product of matrices, exact in single precision."""

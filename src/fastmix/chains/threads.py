@@ -14,13 +14,15 @@ __all__ = ["Threads"]
 class Threads:
     """So many threads, which are started when they are first needed."""
 
+    few = 1 << 15  # updates below which one thread makes them: handing work over takes 50 microseconds
+
     def __init__(self, count: int) -> None:
         self.count = count
         self._pool: ThreadPoolExecutor | None = None
 
-    def run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Do all tasks."""
-        if self.count == 1 or len(tasks) <= 1:
+    def run(self, tasks: Sequence[Callable[[], object]], num_updates: int) -> None:
+        """Do all tasks, which make so many updates together."""
+        if self.count == 1 or len(tasks) <= 1 or num_updates < self.few:
             for task in tasks:
                 task()
             return
@@ -60,4 +62,4 @@ class Threads:
                 stopped = True
                 raise
 
-        self.run([work] * self.count)
+        self.run([work] * self.count, self.few)

@@ -30,7 +30,6 @@ __all__ = ["ClusterChains", "NormalForm", "centred_tables", "check_swendsen_wang
 _ROUNDING = 1e-12
 _CHUNK_ENTRIES = 1 << 20  # table entries looked at at once: 8 MiB a temporary
 _BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one is not waited for
-_SMALL_WORK = 100_000  # updates below which starting threads costs more than it saves
 
 
 class ClusterChains(HostChains):
@@ -146,12 +145,13 @@ class ClusterChains(HostChains):
     def _run(self, form: NormalForm, num_sweeps: int, *, collect: bool) -> None:
         """Sweeps of all chains."""
         sums = self._sums if collect else None
-        blocks = 1
-        if self.num_chains * num_sweeps * self.model.num_variables >= _SMALL_WORK:
-            blocks = min(self.num_chains, _BLOCKS_PER_THREAD * self.threads.count)
+        num_updates = self.num_chains * num_sweeps * self.model.num_variables
+        few = num_updates < self.threads.few
+        blocks = 1 if few else min(self.num_chains, _BLOCKS_PER_THREAD * self.threads.count)
         bounds = [self.num_chains * k // blocks for k in range(blocks + 1)]
         self.threads.run(
-            [partial(form.sweep, self._states, self._random, block, num_sweeps, sums) for block in pairwise(bounds)]
+            [partial(form.sweep, self._states, self._random, block, num_sweeps, sums) for block in pairwise(bounds)],
+            num_updates,
         )
 
 

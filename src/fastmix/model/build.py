@@ -47,7 +47,7 @@ def offsets_of(sizes: IntArray) -> IntArray:
     if (total := sizes.sum(dtype=np.float64)) > _MOST_ENTRIES:
         raise ModelError(f"the states and the table entries of a model must be fewer than 2^62 each, got {total:.3g}")
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=offsets[1:])
+    sizes.cumsum(out=offsets[1:])
     return offsets
 
 

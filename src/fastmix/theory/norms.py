@@ -16,7 +16,7 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 
-__all__ = ["NORMS", "Norm", "matrix_norm", "smallest_norm", "spectral_vector"]
+__all__ = ["NORMS", "Norm", "dense_if_small", "matrix_norm", "smallest_norm", "spectral_vector"]
 
 Norm = Literal["spectral", "inf", "1", "frobenius"]
 NORMS: tuple[str, ...] = get_args(Norm)
@@ -27,6 +27,7 @@ _EPS = float(np.finfo(np.float64).eps)
 # while that takes a fraction of a second, looser for millions of variables with many eigenvalues near the largest.
 _SLACK_AFTER = ((5e7, 1e-10), (4e8, 1e-8), (1.5e9, 1e-6), (math.inf, 1e-4))
 _MAX_VISITS = 6e9  # about ten seconds; then the slack grows until the vector at hand proves something
+_DENSE = 64  # rows
 # Lanczos vectors are kept up to here, and beyond computed a second time; so many at once get memory, in pages that are
 # large: page by page it takes longer than what is written there.
 _STORED_BYTES, _BLOCK = 2**27, 32
@@ -79,6 +80,11 @@ def spectral_vector(R: Any) -> FloatArray:
     return _spectral(matrix, largest)[1] if 0.0 < largest < math.inf else np.ones(matrix.shape[0])
 
 
+def dense_if_small(matrix: Any) -> Any:
+    """The matrix itself, or the same as an array where a product with that takes less time than the call for it."""
+    return matrix.toarray() if matrix.shape[0] <= _DENSE else matrix
+
+
 def _as_nonnegative(R: Any) -> tuple[Any, float]:
     """R as a csr_array of positive entries with sorted columns, and its largest entry (0.0 without any)."""
     from scipy.sparse import csr_array, issparse
@@ -116,15 +122,19 @@ def _spectral(matrix: Any, largest: float, clock: Clock = NO_LIMIT) -> tuple[flo
     from scipy.sparse import csr_array
 
     # Entries from 0 to 1: products neither overflow nor, against a norm of at least 1, lose anything to underflow.
-    scaled = csr_array((matrix.data / largest, matrix.indices, matrix.indptr), shape=matrix.shape)
-    other = scaled.T.tocsr()
-    other.sort_indices()
-    symmetric = np.array_equal(scaled.indices, other.indices) and np.array_equal(scaled.data, other.data)
-    terms = int(np.diff(scaled.indptr).max())
-    visits = scaled.nnz + 4 * scaled.shape[0]
+    scaled = dense_if_small(csr_array((matrix.data / largest, matrix.indices, matrix.indptr), shape=matrix.shape))
+    other = scaled.T
+    if isinstance(scaled, np.ndarray):
+        symmetric = np.array_equal(scaled, other)
+    else:
+        other = other.tocsr()
+        other.sort_indices()
+        symmetric = np.array_equal(scaled.indices, other.indices) and np.array_equal(scaled.data, other.data)
+    terms = int(np.diff(matrix.indptr).max())
+    visits = matrix.nnz + 4 * matrix.shape[0]
     if not symmetric:
-        terms += int(np.diff(other.indptr).max())
-        visits += scaled.nnz
+        terms += int(np.bincount(matrix.indices).max())
+        visits += matrix.nnz
 
     def apply(v: FloatArray) -> FloatArray:
         return scaled @ v if symmetric else other @ (scaled @ v)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import heapq
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fastmix._arrays import FloatArray
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.theory import norms
@@ -83,18 +84,30 @@ class _Bounds:
                     self._vectors.append(own)
         return math.inf if best <= 0.0 else 1.0 / best * (1.0 + 4.0 * _EPS)
 
-    def _perron(self, s: float) -> FloatArray | None:
-        """A vector v > 0 for which ``H v`` is large: that of the smallest eigenvalue of H."""
+    @cached_property
+    def _pattern(self) -> tuple[IntArray, ...]:
+        """Rows of the entries; of a matrix with a diagonal as well, places among all of them, columns and rows."""
         from scipy.sparse import csr_array, diags_array
 
-        size = self._size
-        twice = 2.0 * s * size.data
+        size, count = self._size, self._size.nnz
+        numbers = np.arange(1.0, count + self._n + 1.0)
+        entries = csr_array((numbers[:count], size.indices, size.indptr), shape=size.shape)
+        both = csr_array(entries + diags_array(numbers[count:]))
+        rows = np.repeat(np.arange(self._n), np.diff(size.indptr))
+        return rows, both.data.astype(np.int64) - 1, both.indices, both.indptr
+
+    def _perron(self, s: float) -> FloatArray | None:
+        """A vector v > 0 for which ``H v`` is large: that of the smallest eigenvalue of H."""
+        from scipy.sparse import csr_array
+
+        twice = 2.0 * s * self._size.data
         if twice.max() > 40.0:
             return None
-        back = csr_array((np.sinh(0.5 * twice) ** 2, size.indices, size.indptr), shape=size.shape)
-        diagonal = 1.0 + np.asarray(back.sum(axis=1)).ravel()
-        forth = csr_array((0.5 * np.sinh(twice), size.indices, size.indptr), shape=size.shape)
-        shifted = csr_array(forth + diags_array(diagonal.max() - diagonal))
+        rows, places, *pattern = self._pattern
+        back = np.bincount(rows, np.sinh(0.5 * twice) ** 2, minlength=self._n)
+        # Less any number on the diagonal; by that no entry is 0.
+        values = np.concatenate([0.5 * np.sinh(twice), back.max() + 1e-3 - back])
+        shifted = csr_array((values[places], *pattern), shape=self._size.shape)
         if self._own:
             return norms.spectral_vector(shifted)
         vector = np.ones(self._n)

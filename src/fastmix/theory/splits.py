@@ -8,6 +8,8 @@ whatever comes out is proved.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fastmix._arrays import FloatArray
@@ -104,9 +106,9 @@ class _Problem:
         return best_shares
 
     def _value(self, ascent: Ascent, shares: FloatArray) -> tuple[float, FloatArray]:
-        rest = to_matrix(self._model, self._rest(shares))
+        rest = norms.dense_if_small(to_matrix(self._model, self._rest(shares)))
         vector = np.ones(rest.shape[0])
         for _ in range(30):
             vector = rest @ vector + 0.1 * vector
-            vector /= max(float(np.linalg.norm(vector)), 1e-300)
+            vector /= max(math.sqrt(float(vector @ vector)), 1e-300)
         return ascent.value + float(vector @ (rest @ vector)), vector

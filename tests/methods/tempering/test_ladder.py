@@ -230,6 +230,7 @@ def test_sums_do_not_overflow():
     assert not run.chains.take_sums().any()
 
 
+@pytest.mark.usefixtures("little_work_by_threads")
 @pytest.mark.parametrize("pairs", [False, True])
 def test_the_same_bits_for_any_number_of_threads(pairs):
     path = make_path(attractive())

@@ -168,6 +168,7 @@ def same(a: TemperResult, b: TemperResult) -> bool:
     return equal and (a.log_z, a.log_z_std_error, a.log_z_lower) == (b.log_z, b.log_z_std_error, b.log_z_lower)
 
 
+@pytest.mark.usefixtures("little_work_by_threads")
 def test_the_same_seed_gives_the_same_bits_for_any_number_of_threads(hard):
     one, two, other, drawn = (
         temper(hard, num_sweeps=300, seed=seed, num_threads=threads)
