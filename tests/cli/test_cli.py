@@ -45,11 +45,7 @@ def test_help(run: Run, words: list[str], flag: str) -> None:
 def test_help_says_what_an_option_means_to_each_method(run: Run) -> None:
     for command in ("infer", "denoise"):
         text = " ".join(run(command, "--help").out.split())
-        for said in (
-            "projected: Largest norm of",
-            "loopy-bp: Iterations at most",
-        ):
-            assert said in text
+        assert "loopy-bp: Iterations at most" in text
         assert "gibbs, swendsen-wang, projected: Independent chains" in text
         assert "gibbs: Where chains start" not in text  # the same of all methods
         assert "Where chains start: dispersed or random." in text
