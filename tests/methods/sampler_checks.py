@@ -13,7 +13,7 @@ from fastmix import (
 from fastmix._clock import Clock
 from fastmix.chains.cpu import CpuChains
 from fastmix.instances import ising_grid
-from fastmix.methods import auto
+from fastmix.methods import auto, sampler
 from fastmix.methods.base import DEFAULT_SECONDS
 from fastmix.methods.sampler import SampleResult
 
@@ -95,6 +95,7 @@ def assert_same(a: SampleResult, b: SampleResult) -> None:
 def stop_after(monkeypatch, calls: int, *, torn: bool = False) -> None:
     """Ctrl-C in one of the calls of ``sweep``; if torn, after half of its sweeps."""
     original, number = CpuChains.sweep, itertools.count(1)
+    monkeypatch.setattr(sampler, "_SCOUTED", 0)  # whose calls would count
 
     def sweep(self, num_sweeps, *, collect):
         if next(number) == calls:

@@ -435,6 +435,19 @@ def test_gibbs_sampling_that_mixes_is_taken_before_replica_exchange(monkeypatch)
     with pytest.raises(fastmix.Interrupted) as stopped:
         infer(weak, memory_limit=NOTHING, time_limit=1.0, seed=1)
     assert stopped.value.result.method == "gibbs"
+    # Interrupted later, before replica exchange has averaged anything or anything but a moment: the trial.
+    monkeypatch.setattr(Gibbs, "run", lambda *args: replace(run(*args), status=fastmix.Status.NOT_MIXED))
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    for name in ("_first_ladder", "_burn_in"):
+        with monkeypatch.context() as patch:
+            patch.setattr(fastmix.methods.tempering.run.Run, name, stop)
+            with pytest.raises(fastmix.Interrupted) as stopped:
+                infer(weak, memory_limit=NOTHING, time_limit=1.0, seed=1)
+        kept = stopped.value.result
+        assert (kept.method, kept.status, kept.stats["stopped_by"]) == ("gibbs", "interrupted", "interrupt")
     # Of an attractive model chains may all sit in one of two phases: no trial there.
     both = MarkovRandomField.ising(edges, coupling=0.04)
     assert choose_method(both, memory_limit=NOTHING, time_limit=5.0).trial is None

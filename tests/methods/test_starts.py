@@ -224,15 +224,6 @@ def test_first_order_models_are_not_believed(num_chains: int) -> None:
         assert result.status == Status.NOT_MIXED or error < 0.1, result.stats["note"]
 
 
-def test_two_phases_are_not_believed_by_three_chains() -> None:
-    for seed in range(5):
-        fields = 0.02 * np.random.default_rng(seed).normal(size=20)
-        result = sample(
-            MarkovRandomField.ising(complete_edges(20), 0.12, fields), num_chains=3, num_sweeps=500, seed=seed
-        )
-        assert result.status == Status.NOT_MIXED
-
-
 # -- forbidden pairs and states -------------------------------------------------------------------------------------
 
 
@@ -328,7 +319,7 @@ def test_random_states_of_nothing() -> None:
 def test_starts_of_tiny_models(model: MarkovRandomField, seed: int, count: int) -> None:
     states, places = starts_of(model, count, seed)
     assert states.shape == (count, model.num_variables)
-    assert len(places) <= min(16, (count + 1) // 2)
+    assert len(places) <= min(16, count // 2)
     for row in states.tolist():
         assert all(vector[state] > -INF for vector, state in zip(oracle.unary_vectors(model), row, strict=True))
     for row in states[places].tolist():
@@ -338,12 +329,12 @@ def test_starts_of_tiny_models(model: MarkovRandomField, seed: int, count: int) 
 # -- starts of chains -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [2, 3, 7, 8, 16, 31, 32, 33, 64, 1000])
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 16, 31, 32, 33, 64, 1000])
 def test_half_of_the_chains_start_at_modes(count: int) -> None:
     model = many_modes()
     states, places = starts_of(model, count, 5)
     assert states.shape == (count, model.num_variables)
-    assert len(places) == min(16, (count + 1) // 2)
+    assert len(places) == min(16, count // 2)
     if len(places):
         assert places[0] >= 0
         assert places[-1] < count

@@ -53,6 +53,7 @@ class Auto(MemoryLimited):
         except KeyboardInterrupt:
             raise Interrupted("interrupted while a method was chosen, before there was anything to report") from None
         result: InferenceResult | None = None
+        tried: InferenceResult | None = None
         if choice.plan is not None:
             # By its estimate there is time: without a limit of the user's own it may take as long as it takes.
             limit = Clock() if clock.asked is None else clock.part(_EXACT_RUN)
@@ -68,7 +69,16 @@ class Auto(MemoryLimited):
             if tried.status is Status.INTERRUPTED or (method is choice.trial and tried.stats["stopped_by"] == "done"):
                 method, result = choice.trial, tried
         if result is None:
-            result = _run(method, model, context, clock.part(1.0))
+            try:
+                result = _run(method, model, context, clock.part(1.0))
+            except KeyboardInterrupt:
+                if tried is None:
+                    raise
+                result = tried
+            if tried is not None and choice.trial is not None and (result is tried or result.stats.get("cut_short")):
+                # Interrupted before it had averaged much: the short run has more.
+                stats = {**tried.stats, "stopped_by": "interrupt"}
+                method, result = choice.trial, replace(tried, status=Status.INTERRUPTED, stats=stats)
         stats = {"guarantee": method.guarantee, **result.stats, "reason": reason}
         return replace(result, stats=stats)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastmix._arrays import IntArray
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_accuracy, check_choice, check_count, check_positive
-from fastmix._clock import NO_LIMIT, Report
+from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import CpuChains
@@ -49,6 +49,7 @@ __all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "run_chains", "s
 SAMPLERS = ("gibbs", "swendsen-wang", "perfect")
 
 _SHARED_CHAINS = 32  # that go to a worker together where they are swept side by side: fewer are slower each
+_SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
 
 
 @dataclass(frozen=True)
@@ -328,7 +329,13 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
                 run.restore(parts)
         except (LookupError, TypeError, ValueError):  # its sum is right, but this is not what was saved
             raise FormatError(f"{saved.path}: the checkpoint is damaged; remove the file to begin anew") from None
-    stopped_by = run.go(clock, saved)
+    scouted: list[tuple[IntArray, FloatArray, int]] = []
+    try:
+        if 2 < plan.num_chains < _SCOUTED:
+            scouted = _scout(model, method.name, plan, modes[len(at_modes) :], seed, clock)
+        stopped_by = run.go(clock, saved)
+    except KeyboardInterrupt:
+        stopped_by = "interrupt"
     if run.statistics.num_batches == 0:
         if stopped_by == "interrupt":
             early = " while burning in," if run.done < 0 else ""
@@ -337,8 +344,9 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     swings = log_odds_swings(model) if gibbs and average and schedule != "random" else None
     memory = 1.0
     if run.burn_sums is not None and run.plan.burn_in:
-        mean, burned = run.statistics.sums.mean(axis=1) / run.statistics.num_sweeps, run.plan.burn_in
-        memory = remembered_sweeps(model, modes[: len(at_modes)], run.burn_sums / burned, burned, mean)
+        own = (modes[: len(at_modes)], run.burn_sums / run.plan.burn_in, run.plan.burn_in)
+        mean = run.statistics.sums.sum(axis=1) / (run.statistics.num_chains * run.statistics.num_sweeps)
+        memory = max(remembered_sweeps(model, *burned, mean) for burned in (own, *scouted))
     summary = summarise(run.statistics, model, swings=swings, memory=memory)
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     if accuracy is None:
@@ -389,6 +397,22 @@ def _plan(model: MarkovRandomField, method: _Sampler) -> Plan:
     sweeps = int(method.num_sweeps or NUM_SWEEPS)
     default = 0 if going_on else sweeps // 10
     return Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
+
+
+def _scout(
+    model: MarkovRandomField, method: str, plan: Plan, modes: IntArray, seed: int, clock: Clock
+) -> list[tuple[IntArray, FloatArray, int]]:
+    """Modes (K, n) that few chains have no room for, averages (E, K) of others that burn in from them, and sweeps."""
+    if not len(modes) or not plan.burn_in:
+        return []
+    engine, _ = _engine(model, method, len(modes), seed + 1, "systematic", estimator="rao-blackwell")
+    engine.set_states(modes)
+    clock, done = clock.part(_SCOUT_SHARE), 0
+    while done < plan.burn_in and not clock.past():
+        count = min(max(1, plan.burn_in // 16), plan.burn_in - done)
+        engine.sweep(count, collect=True)
+        done += count
+    return [(modes, engine.take_sums() / done, done)] if done else []
 
 
 def _engine(

@@ -117,11 +117,11 @@ def dispersed_states(
 ) -> tuple[IntArray, IntArray]:
     """Configurations (count, n) to start chains from, and which of them are modes.
 
-    Half of them, two of three, as far as there are modes (any number, n), are the first of these, evenly spaced among
-    the others, which are uniformly random.
+    Half of them, as far as there are modes (any number, n), are the first of these, evenly spaced among the others,
+    which are uniformly random.
     """
     states = random_states(model, count, rng, clock)
-    modes = modes[: (count + 1) // 2]
+    modes = modes[: count // 2]
     places = ((2 * np.arange(len(modes)) + 1) * count) // (2 * max(1, len(modes)))
     states[places] = modes
     return states, places
