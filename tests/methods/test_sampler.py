@@ -188,6 +188,17 @@ def test_bad_arguments(options, message):
 def test_forbidden_starts_are_refused():
     with pytest.raises(ValueError, match="start must not hold states that are forbidden"):
         sample(lopsided(), num_chains=1, num_sweeps=10, start=[[0, 0, 1, 0, 0]])
+    # Cluster moves keep forbidden states in the model that they work on.
+    model = WEAK.replace(log_unary=np.where(np.arange(18) == 0, -np.inf, WEAK.log_unary))
+    for method in ("gibbs", "swendsen-wang"):
+        with pytest.raises(ValueError, match="start must not hold states that are forbidden"):
+            sample(model, method=method, num_chains=1, num_sweeps=10, start=np.zeros((1, 9), dtype=int))
+
+
+def test_answers_cannot_be_changed():
+    result = sample(WEAK, num_sweeps=50, seed=0)
+    for array in (result.node_marginals, result.std_error, result.ess, result.r_hat):
+        assert not array.flags.writeable
 
 
 # -- accuracy and mixing ----------------------------------------------------------------------------------------------

@@ -182,6 +182,8 @@ def summarise(
     unseen = _spans(model, mean, swings) * _UNSEEN / (looks + _UNSEEN)
     std_error = np.maximum(np.hypot(std_error, unseen), _RESOLUTION)
     std_error[certain] = 0.0
+    for array in (mean, std_error, entry_ess, r_hat):
+        array.setflags(write=False)
     return Summary(mean, std_error, entry_ess, r_hat, memory, statistics.num_chains, statistics.num_sweeps)
 
 

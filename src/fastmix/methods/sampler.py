@@ -482,6 +482,6 @@ def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntAr
     number = np.full(len(original.log_unary), -1, dtype=np.int64)
     number[reduction.unary_positions] = np.arange(len(model.log_unary))
     flat = number[original.unary_offsets[reduction.variables] + given[:, reduction.variables]]
-    if (flat < 0).any():
+    if (flat < 0).any() or (model.log_unary[flat] == -np.inf).any():  # cluster moves leave such states in
         raise ValueError("start must not hold states that are forbidden")
     return flat - model.unary_offsets[:-1]
