@@ -28,6 +28,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "half": lambda data: data[: len(data) // 2],
     "last byte": lambda data: data[:-1],
     "random": lambda data: RANDOM,
+    "a bit": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
 }
 
 
@@ -58,7 +59,7 @@ def test_damaged_files_cost_a_line_and_nothing_else(tmp_path: Path) -> None:
     answer, said = infer(tmp_path)
     assert answer == expected
     assert len(said) == 2
-    assert re.fullmatch(r"fastmix: .*\.nbi in the compiler's cache, or its code, is damaged: compiling again", said[0])
+    assert re.fullmatch(r"fastmix: .*\.nb[ic] in the compiler's cache is damaged: compiling again", said[0])
     assert said[1].startswith("fastmix: compiling")
     answer, said = infer(tmp_path, "-X", "importtime")
     imports = [line for line in said if line.startswith("import time:")]
@@ -98,12 +99,12 @@ def test_each_damage(load: Callable[[], Any], tmp_path: Path, suffix: str, damag
     assert load()(3) == 6
     kernel = load()
     assert (kernel(3), hits(kernel)) == (6, 1)
-    (path,), (index,) = ((tmp_path / "cache").rglob(f"*{kind}") for kind in (suffix, ".nbi"))
+    (path,) = (tmp_path / "cache").rglob(f"*{suffix}")
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
     kernel = load()
     assert (kernel(3), hits(kernel)) == (6, 0)
     assert [record.getMessage() for record in caplog.records] == [
-        f"fastmix: {index} in the compiler's cache, or its code, is damaged: compiling again"
+        f"fastmix: {path} in the compiler's cache is damaged: compiling again"
     ]
     kernel = load()  # mended
     assert (kernel(3), hits(kernel)) == (6, 1)
