@@ -250,7 +250,8 @@ def as_index(what: str, given: Any, names: Mapping[str, int], count: int) -> int
     if isinstance(given, str) and given in names:
         return names[given]
     with contextlib.suppress(TypeError):
-        if 0 <= (index := operator.index(given)) < count:
+        # States are often called true and false, in any order: True is none of them, and not number 1.
+        if not isinstance(given, bool) and 0 <= (index := operator.index(given)) < count:
             return index
     rule, hint = f"{what} must be a number from 0 to {count - 1}{' or a name' if names else ''}", ""
     if names and isinstance(given, str):

@@ -69,7 +69,7 @@ def test_mistakes_are_named(text: str, said: str) -> None:
     assert said in str(caught.value)
 
 
-BAD = ["[1]", "3", "{", '{"SAO2": null}', '{"SAO2": ["LOW"]}', "[" * 9999]
+BAD = ["[1]", "3", "{", '{"SAO2": null}', '{"SAO2": true}', '{"SAO2": ["LOW"]}', "[" * 9999]
 
 
 @pytest.mark.parametrize("text", BAD)
