@@ -258,6 +258,13 @@ class Version:
         return self.read()
 
 
+def commit_of(folder: Path) -> str:
+    """The commit of a folder, and whether what it holds differs from that."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() or f"{folder}, of no known commit"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--commit", default="6fce669")
@@ -280,6 +287,7 @@ def main() -> int:
             source = Path(folder) / "src"
         old, new = Version(source, options.gpu), Version(ROOT / "src", options.gpu)
         worst = 1.0
+        print(f"old: {commit_of(options.source) if options.source else options.commit}, new: {commit_of(ROOT)}")
         print(f"{'row':42} {'old':>10} {'new':>10} {'old/new':>8}   (medians of {options.repeat}, seconds)")
         for name in new.rows:
             if options.rows and not any(part in name for part in options.rows):
