@@ -51,7 +51,7 @@ def test_byte_order_mark():
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
 def test_several_streams_are_one_file(tmp_path, pack):
     path = tmp_path / "a"
-    path.write_bytes(pack(b"one ") + pack(b"two"))
+    path.write_bytes(pack(b"one ") + pack(b"two") + bytes(4))
     assert read_bytes(path) == b"one two"
     path.write_bytes(pack(b"one ") + pack(b"two")[:-3])
     with pytest.raises(FormatError, match="cut short"):
@@ -59,7 +59,7 @@ def test_several_streams_are_one_file(tmp_path, pack):
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-@pytest.mark.parametrize("damage", ["cut", "flip", "magic"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "magic", "tail"])
 def test_damaged_compression(tmp_path, pack, damage):
     data = pack(TEXT.encode() * 50)
     middle = len(data) // 2
@@ -67,6 +67,7 @@ def test_damaged_compression(tmp_path, pack, damage):
         "cut": data[:-9],
         "flip": data[:middle] + bytes(b ^ 255 for b in data[middle : middle + 6]) + data[middle + 6 :],
         "magic": data[:6],
+        "tail": data + b"tail",
     }[damage]
     path = tmp_path / "a.uai.gz"
     path.write_bytes(data)

@@ -56,6 +56,8 @@ _FIRST_BLOCK = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\s|//[^\r\n]*[\r\n]|/\*[\s\S]*?\*/)*+(?:network|variable|probability)[\s(\"{]"
 )
 _PUNCTUATION = frozenset("{}()[];|")
+_BRACE = re.compile(r"[{}]")
+_QUOTED = re.compile(r'"[^"\n]*"')
 _COUNT = re.compile(r"[0-9]{1,9}")
 _CHARACTER_BYTES = 40.0  # of memory at the peak for each character, if each second one is a word
 
@@ -76,13 +78,29 @@ def is_bif(data: bytes) -> bool:
     return _FIRST_BLOCK.match(data) is not None
 
 
+def _has_ended(token: str) -> bool:
+    """Whether what is passed over hides nothing that was meant: a property has its braces in pairs."""
+    if token.startswith("/"):
+        return token.startswith("//") or token.endswith("*/", 2)
+    plain = _QUOTED.sub("", token)
+    depths = list(itertools.accumulate((1 if brace == "{" else -1 for brace in _BRACE.findall(plain)), initial=0))
+    return plain.endswith(";") and min(depths) == depths[-1] == 0
+
+
 class _Parser:
     """Blocks out of tokens. A place is the number of a token; its line is looked up only for a message."""
 
     def __init__(self, text: str, name: str) -> None:
         check_memory(_CHARACTER_BYTES * len(text), f"{name}: reading {len(text)} characters", "use a smaller file")
         self._text, self._name = text, name
-        self._tokens: list[str] = [token for token in _TOKEN.findall(text) if not _IGNORED.match(token)]
+        self._tokens: list[str] = []
+        for token in _TOKEN.findall(text):
+            if not _IGNORED.match(token):
+                self._tokens.append(token)
+            elif not _has_ended(token):
+                line = text.count("\n", 0, text.index(token)) + 1
+                what, end = ("a comment", "*/") if token.startswith("/*") else ("a property", ";")
+                raise FormatError(f"{name}:{line}: {what} must end in {end!r}, got {shown(token)}")
         self._next = 0
 
     def network(self) -> BayesianNetwork:
@@ -159,7 +177,7 @@ class _Parser:
                 row, expected = _TABLE, num_rows * num_states
             elif word != "default":
                 raise self._error(start, f"expected 'table', 'default' or a row such as '(', got {shown(word)}")
-            if row in firsts or (firsts and _TABLE in (row, *firsts)):
+            if row in firsts or (firsts and row == _TABLE) or _TABLE in firsts:
                 given = " ".join(self._tokens[start : self._next + 1])
                 message = f"{name} must have one table, or each row once and one default, got {shown(given)} too"
                 raise self._error(start, message)

@@ -30,7 +30,11 @@ __all__ = [
 
 PathLike = str | os.PathLike[str]
 
-_PACKED: dict[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open}
+_GZIP_MAGIC = b"\x1f\x8b"
+_PACKED: dict[bytes, Callable[[], Any]] = {
+    b"\xfd7zXZ\x00": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    b"BZh": bz2.BZ2Decompressor,
+}
 _BLOCK = 1 << 22  # bytes read at a time
 _LIMIT_VARIABLE = "FASTMIX_MAX_BYTES"
 _SPOOL_BYTES = 1 << 26  # output for a stream is held in memory up to this size, on disk beyond it
@@ -58,17 +62,18 @@ def read_bytes(path: PathLike, max_bytes: float | None = None) -> bytes:
     name = display_name(path)
     if os.fspath(path) == "-":
         stream = getattr(sys.stdin, "buffer", None)
-        data = sys.stdin.read().encode() if stream is None else _join(stream, name, max_bytes)
+        data = sys.stdin.read().encode() if stream is None else _join(_blocks(stream), name, max_bytes)
     else:
         if os.path.isdir(path):
             raise FormatError(f"{name}: is a directory, expected a file")
         with open(path, "rb") as file:
-            data = _join(file, name, max_bytes)
+            data = _join(_blocks(file), name, max_bytes)
     try:
-        for magic, unpack in _PACKED.items():
+        if data.startswith(_GZIP_MAGIC):
+            return _join(_blocks(gzip.open(io.BytesIO(data))), name, max_bytes)
+        for magic, new_stream in _PACKED.items():
             if data.startswith(magic):
-                with unpack(io.BytesIO(data)) as unpacked:
-                    return _join(unpacked, name, max_bytes)
+                return _join(_unpacked(data, new_stream), name, max_bytes)
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         # Nothing is read from disk here: an OSError is gzip's own complaint about the data.
         raise FormatError(f"{name}: the compressed file is damaged or cut short ({error})") from None
@@ -95,12 +100,29 @@ def check_content_size(name: str, size: float, max_bytes: float | None) -> None:
         )
 
 
-def _join(stream: Any, name: str, max_bytes: float | None) -> bytes:
+def _join(blocks: Iterator[bytes], name: str, max_bytes: float | None) -> bytes:
     content = io.BytesIO()  # which gives up what it holds without a copy
-    while block := stream.read(_BLOCK):
+    for block in blocks:
         content.write(block)
         check_content_size(name, content.tell(), max_bytes)
     return content.getvalue()
+
+
+def _blocks(stream: Any) -> Iterator[bytes]:
+    while block := stream.read(_BLOCK):
+        yield block
+
+
+def _unpacked(data: bytes, new_stream: Callable[[], Any]) -> Iterator[bytes]:
+    # The file classes of both modules pass over what follows the last stream and is none.
+    while data:
+        stream = new_stream()
+        while not stream.eof:
+            if not (block := stream.decompress(data, _BLOCK)) and stream.needs_input:
+                raise EOFError("the file ends within a compressed stream")
+            yield block
+            data = b""
+        data = stream.unused_data.lstrip(b"\0")
 
 
 def decode_text(data: bytes, name: str) -> str:
@@ -216,6 +238,13 @@ def _write_renamed(target: str, suffix: str, binary: bool) -> Iterator[TextIO | 
             os.unlink(temporary)
         _name(error, target)
         raise
+    # The rename itself is durable once the folder is on disk; some file systems refuse this, which costs nothing else.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(os.path.dirname(target), os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

@@ -72,7 +72,8 @@ class _Reader:
             draft.add_variable(self._name_in(name), self._lines[name], states, places)
         for element in network.findall("DEFINITION"):
             self._table(element, draft)
-        return draft.network((network.findtext("NAME") or "").strip() or "unknown")
+        title = None if network.find("NAME") is None else self._one(network, "NAME").text
+        return draft.network((title or "").strip() or "unknown")
 
     def _tree(self, text: str | bytes) -> Element:
         from xml.etree.ElementTree import TreeBuilder
@@ -84,16 +85,28 @@ class _Reader:
             raise self._error(1, "the file is empty, expected a network")
         builder, parser = TreeBuilder(), expat.ParserCreate("utf-8" if isinstance(text, str) else None)
 
+        around = [""]
+
         def start(tag: str, attributes: dict[str, str]) -> None:
             self._lines[builder.start(tag, attributes)] = parser.CurrentLineNumber
+            around.append(tag)
+
+        def end(tag: str) -> None:
+            builder.end(tag)
+            around.pop()
+
+        def read(text: str) -> None:
+            if around[-1] in _CHILDREN and text.strip():
+                raise self._error(parser.CurrentLineNumber, f"expected an element, got {shown(text.strip())}")
+            builder.data(text)
 
         def refuse_entity(name: str, *_: object) -> None:
             raise self._error(parser.CurrentLineNumber, f"entities are not allowed, got {shown(name)}")
 
         parser.specified_attributes = True  # a declaration with defaults would repeat them in every element
         parser.EntityDeclHandler = parser.SkippedEntityHandler = refuse_entity
-        parser.StartElementHandler, parser.EndElementHandler = start, builder.end
-        parser.CharacterDataHandler = builder.data
+        parser.StartElementHandler, parser.EndElementHandler = start, end
+        parser.CharacterDataHandler = read
         parser.CommentHandler = lambda comment: builder.data("\n" * comment.count("\n"))  # which counts lines
         try:
             parser.Parse(data, True)
