@@ -35,9 +35,9 @@ def test_first_rows_of_data_are_never_eaten(tmp_path: Path) -> None:
     assert read_table(write(tmp_path, "yes,no\n?,?\n")).num_rows == 2
     assert read_table(write(tmp_path, "yes,no\nno,no\n"), header=True).num_rows == 1
     assert read_table(write(tmp_path, "3,0\n0,1\n1,0\n"), header=True).variable_names == ("3", "0")
-    with pytest.raises(FormatError, match=r"data.csv:1: 'a' stands in column 0, which has numbers"):
+    with pytest.raises(FormatError, match=r"data.csv:1: 'a' stands in column 0, which has numbers$"):
         read_table(write(tmp_path, "a,1\n" + "0,1\n" * 20))
-    with pytest.raises(FormatError, match=r"data.csv:1: 'a' stands in column 0, which has numbers"):
+    with pytest.raises(FormatError, match=r"data.csv:1: 'a' stands in column 0, which has numbers$"):
         read_table(write(tmp_path, "a,b\n" + "0,1\n" * 20), header=False)
     with pytest.raises(FormatError, match=r"data.csv:1: 'a' stands in column 0, .* say so: --header \(header=True\)$"):
         read_table(write(tmp_path, "a,b\n0,1\n1,x\n0,1\n"))
@@ -83,7 +83,7 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
         read_table(write(tmp_path, "dry,rain\nno,yes\n"), model=model, header=True)
     with pytest.raises(FormatError, match=r"data.csv:1: the table has states .* know in column 'wet': 'maybe'$"):
         read_table(write(tmp_path, "no,maybe\nno,no\n"), model=model)
-    with pytest.raises(FormatError, match=r"data.csv:1: the table has states .* know in column 'rain': 'a'"):
+    with pytest.raises(FormatError, match=r"data.csv:1: the table has states .* know .*: 'a'.* say so: --header"):
         read_table(write(tmp_path, "a,b\nno,no\n"), model=model)
     with pytest.raises(ResourceError):
         read_table(write(tmp_path, "0,1\n" * 1000), max_bytes=100)

@@ -83,6 +83,15 @@ def read_table(
         at = _line_numbers(content)[row] if lines is None else lines[row]
         return f"{name}:{at}"
 
+    cells, named = table, names is not None
+
+    def hint(row: int) -> str:
+        """What to do where the first row may have been names, of which none is a value of the table."""
+        if row or header is not None or named or lines is None or any(map(is_data, cells[0])):
+            return ""
+        again = (cells[1:] == cells[0]).any()
+        return "" if again else "; if that row has the names of the columns, say so: --header (header=True)"
+
     heaviness = None
     if weights is not None:
         column = _column(weights, names, table.shape[1], f"{name}:1")
@@ -102,7 +111,7 @@ def read_table(
             raise FormatError(f"{name}:1: {error}") from None
         table, names = table[:, [names.index(variable) for variable in wanted]], list(wanted)
     if table.dtype == object:
-        table = _numbers(table, where, names, categories=model is not None and model.state_names is not None)
+        table = _numbers(table, where, hint, names, categories=model is not None and model.state_names is not None)
     elif model is not None and model.state_names is not None:
         texts = table.astype(str).astype(object)
         texts[table == MISSING] = None
@@ -111,7 +120,7 @@ def read_table(
         return read_data(table, weights=heaviness, num_states=num_states, model=model, names=names, name="the table")
     except RowError as error:
         text = re.sub(r" in row \d+(, )?", lambda found: " in " if found[1] else "", str(error), count=1)
-        raise FormatError(f"{where(error.row)}: {text}") from None
+        raise FormatError(f"{where(error.row)}: {text}{hint(error.row)}") from None
     except ModelError as error:
         if str(error).startswith("num_states"):  # which is not in the file
             raise ValueError(str(error)) from None
@@ -231,7 +240,7 @@ def _column(weights: str, names: list[str] | None, width: int, where: str) -> in
     raise FormatError(f"{where}: there is no column {weights!r} with weights; columns are {known}")
 
 
-def _numbers(cells: NDArray[Any], where: Any, names: list[str] | None, *, categories: bool) -> NDArray[Any]:
+def _numbers(cells: NDArray[Any], where: Any, hint: Any, names: list[str] | None, *, categories: bool) -> NDArray[Any]:
     """Cells as numbers, NaN where a value is missing; as text if columns hold text."""
     gaps = np.array([[cell.lower() in _GAPS for cell in row] for row in cells])
     if not categories:
@@ -247,8 +256,7 @@ def _numbers(cells: NDArray[Any], where: Any, names: list[str] | None, *, catego
         if mixed.any():
             row, k = np.argwhere(text & mixed)[0]
             rule = f"{cells[row, k]!r} stands in {column_label(names, k)}, which has numbers"
-            first = "; if the first row has the names of the columns, say so: --header (header=True)"
-            raise FormatError(f"{where(row)}: {rule}{'' if row or names is not None else first}")
+            raise FormatError(f"{where(row)}: {rule}{hint(row)}")
     cells = cells.copy()
     cells[gaps] = None
     return cells
