@@ -151,9 +151,9 @@ class SwendsenWang(_Sampler):
 
     def check(self, model: MarkovRandomField) -> None:
         """The model must be attractive; the message names an edge that is in the way."""
-        from fastmix.methods.swendsen_wang import check_swendsen_wang
+        from fastmix.methods.swendsen_wang import normal_form
 
-        check_swendsen_wang(model)
+        normal_form(model)
 
 
 def sample(
