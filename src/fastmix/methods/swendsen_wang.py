@@ -90,7 +90,7 @@ class ClusterChains(HostChains):
         self._run(count, collect=collect)
 
     def take_sums(self) -> FloatArray:
-        """Sums (entries of log_unary, num_chains) over sweeps of probabilities of states given bonds, and start anew."""
+        """Sums (entries of log_unary, num_chains) over sweeps of probabilities of states given bonds; start anew."""
         sums, count, flips = self._sums, self._num_collected, self._form.flips
         self._sums, self._num_collected = np.zeros(sums.shape), 0
         if (self.structure.num_states == 2).all():  # kernels have added those of state 0

@@ -20,8 +20,7 @@ from fastmix.methods.diagnostics import Summary, student_quantile, summarise
 from fastmix.methods.sample_result import TemperResult
 from fastmix.methods.sampling_run import edge_averages
 from fastmix.methods.starts import check_starts
-from fastmix.methods.tempering.ladder import CudaLadder, Ladder
-from fastmix.methods.tempering.path import make_path
+from fastmix.methods.tempering.ladder import CudaLadder, Ladder, make_path
 from fastmix.methods.tempering.phases import outweighing
 from fastmix.methods.tempering.run import Run
 from fastmix.methods.tempering.rungs import MOST_RUNGS
@@ -247,15 +246,9 @@ def temper(
     )  # fmt: skip
 
 
-# -- what is asked for ------------------------------------------------------------------------------------------------
-
-
 def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
     """Moves as the command line names them, separated by commas."""
     return "auto" if text == "auto" else () if text == "none" else tuple(name.strip() for name in text.split(","))
-
-
-# -- what comes back --------------------------------------------------------------------------------------------------
 
 
 def _assess(run: Run, summary: Summary, trips: IntArray) -> tuple[Status, str]:
@@ -300,7 +293,7 @@ def _result(
     """The result about the reduced model."""
     ladder = run.ladder
     summary = summarise(run.statistics, model)
-    counts = ladder.counts()
+    counts = ladder.chains.exchanges()
     trips = counts.trips.reshape(run.num_ensembles, -1).sum(axis=1)
     overlooked = 1.0 / (float(trips.sum()) + 1.0)
     few = student_quantile(run.num_ensembles - 1, _THREE_SIGMA) / 3.0  # three of these errors cover as much as of many

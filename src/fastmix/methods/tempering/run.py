@@ -17,13 +17,15 @@ from fastmix.chains.layout import tables_fit
 from fastmix.methods.base import LAST_SECONDS
 from fastmix.methods.diagnostics import BatchStatistics, student_quantile
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
-from fastmix.methods.tempering.log_z import bridge, guess_steps, lower_bound
 from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_phases
 from fastmix.methods.tempering.rungs import (
     MOST_RUNGS,
     REJECTION,
     annealed_weights,
+    bridge,
     first_ladder,
+    guess_steps,
+    lower_bound,
     respace,
     start_population,
 )  # fmt: skip
@@ -103,8 +105,6 @@ class Run:
         """Speed of the rounds so far."""
         return self.updates / self._seconds if self._seconds else 0.0
 
-    # -- the burn-in ------------------------------------------------------------------------------------------------
-
     def _first_ladder(self) -> None:
         ladder, plan, n = self.ladder, self.plan, self.ladder.path.model.num_variables
         together = ladder.per_ensemble
@@ -167,15 +167,17 @@ class Run:
 
     def _aim(self) -> None:
         """Ready to collect: the estimator of log Z by what exchanges have shown, and no counts."""
-        if self.ladder.counts().sums[0].all():
-            self._set_shifts(self.ladder.positions, guess_steps(self.ladder.counts().sums, self.ladder.shifts))
+        if self.ladder.chains.exchanges().sums[0].all():
+            self._set_shifts(
+                self.ladder.positions, guess_steps(self.ladder.chains.exchanges().sums, self.ladder.shifts)
+            )
         self.ladder.chains.clear()
 
     def _adapt(self, *, settled: bool) -> None:
         """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
         ladder, self._placed = self.ladder, False
-        positions, source = respace(ladder.positions, ladder.counts().rejection, self.plan.num_replicas)
-        old, steps = ladder.positions, guess_steps(ladder.counts().sums, ladder.shifts)
+        positions, source = respace(ladder.positions, ladder.chains.exchanges().rejection, self.plan.num_replicas)
+        old, steps = ladder.positions, guess_steps(ladder.chains.exchanges().sums, ladder.shifts)
         states = ladder.get_states()[source]
         if settled and ladder.path.log_z is not None:
             log_z = ladder.path.log_z + np.concatenate([[0.0], np.cumsum(steps)])
@@ -219,8 +221,6 @@ class Run:
             total = max(finished, int(finished / max(used, 1e-3)))
         clock.report(finished, total, "sweeps", per_second=self.updates_per_second())
 
-    # -- averages ---------------------------------------------------------------------------------------------------
-
     def _collect(self) -> str:
         plan, clock = self.plan, self.clock
         planned = plan.num_sweeps
@@ -258,7 +258,10 @@ class Run:
     def _accurate(self, accuracy: float) -> bool:
         if self.statistics.num_batches < _ACCURACY_BATCHES:
             return False
-        spread, overlooked = self.spread().max(initial=0.0), 1.0 / (float(self.ladder.counts().trips.sum()) + 1.0)
+        spread, overlooked = (
+            self.spread().max(initial=0.0),
+            1.0 / (float(self.ladder.chains.exchanges().trips.sum()) + 1.0),
+        )
         quantile = student_quantile(self.num_ensembles - 1, 0.5 + 0.5 * _CONFIDENCE)
         return bool(quantile * np.hypot(spread, overlooked) <= accuracy)
 
@@ -266,11 +269,9 @@ class Run:
         """Standard error of every probability by the spread of the ensembles."""
         return np.sqrt(self.statistics.chain_variances() / self.num_ensembles)
 
-    # -- log Z ------------------------------------------------------------------------------------------------------
-
     def log_z(self) -> tuple[float, float]:
         """The log-ratio of the normalisers of the ends of the path, and its standard error."""
-        sums = self.ladder.counts().sums
+        sums = self.ladder.chains.exchanges().sums
         ensembles = sums.reshape(*sums.shape[:2], self.num_ensembles, -1).sum(axis=3)
         return bridge(ensembles, self.ladder.shifts)
 
@@ -283,7 +284,7 @@ class Run:
             return None
         seed = derive_seed(ladder.seed, 0, 2)
         steps = min(_MOST_STEPS, int(_BOUND_SHARE * self.updates / n / _ANNEALED))
-        positions, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
+        positions, _ = respace(ladder.positions, ladder.chains.exchanges().rejection, max(2 * ladder.num_rungs, steps))
         population, clock = self._population(_ANNEALED, seed), self.clock.part(1.0)
         if ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
             clock = Clock(max(1e-3, min(clock.left(), _BOUND_SHARE * self._seconds)))
