@@ -167,17 +167,17 @@ class Run:
 
     def _aim(self) -> None:
         """Ready to collect: the estimator of log Z by what exchanges have shown, and no counts."""
-        if self.ladder.chains.exchanges().sums[0].all():
-            self._set_shifts(
-                self.ladder.positions, guess_steps(self.ladder.chains.exchanges().sums, self.ladder.shifts)
-            )
+        sums = self.ladder.chains.exchanges().sums
+        if sums[0].all():
+            self._set_shifts(self.ladder.positions, guess_steps(sums, self.ladder.shifts))
         self.ladder.chains.clear()
 
     def _adapt(self, *, settled: bool) -> None:
         """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
         ladder, self._placed = self.ladder, False
-        positions, source = respace(ladder.positions, ladder.chains.exchanges().rejection, self.plan.num_replicas)
-        old, steps = ladder.positions, guess_steps(ladder.chains.exchanges().sums, ladder.shifts)
+        exchanges = ladder.chains.exchanges()
+        positions, source = respace(ladder.positions, exchanges.rejection, self.plan.num_replicas)
+        old, steps = ladder.positions, guess_steps(exchanges.sums, ladder.shifts)
         states = ladder.get_states()[source]
         if settled and ladder.path.log_z is not None:
             log_z = ladder.path.log_z + np.concatenate([[0.0], np.cumsum(steps)])
@@ -258,10 +258,8 @@ class Run:
     def _accurate(self, accuracy: float) -> bool:
         if self.statistics.num_batches < _ACCURACY_BATCHES:
             return False
-        spread, overlooked = (
-            self.spread().max(initial=0.0),
-            1.0 / (float(self.ladder.chains.exchanges().trips.sum()) + 1.0),
-        )
+        trips = float(self.ladder.chains.exchanges().trips.sum())
+        spread, overlooked = self.spread().max(initial=0.0), 1.0 / (trips + 1.0)
         quantile = student_quantile(self.num_ensembles - 1, 0.5 + 0.5 * _CONFIDENCE)
         return bool(quantile * np.hypot(spread, overlooked) <= accuracy)
 
