@@ -1,7 +1,6 @@
-"""Checkpoints of sampling: everything needed to go on, in one file that is replaced whole or not at all.
+"""Checkpoints: all that is needed to go on, in one file that is replaced whole or not at all.
 
-A file is a line with the name and version of the format and the SHA-256 sum of all that follows, and then an archive
-of arrays in NumPy's npz format, not compressed.
+A line has the name and version of the format and the SHA-256 sum of what follows: arrays in NumPy's npz format.
 """
 
 from __future__ import annotations

@@ -121,18 +121,12 @@ class ClusterChains(HostChains):
         edges, unaries = self._form.arrays[:3], self._form.arrays[3:]
         if not coupled:
             edges = tuple(array[:0] for array in edges)
-
-        def run(first: int, last: int) -> None:
-            with np.errstate(over="ignore"):  # random numbers wrap around when Numba's compiler is switched off
-                sweep_clusters(
-                    *edges, *unaries, self._states, self._random, self._sums, first, last, num_sweeps, collect
-                )
-
+        run: Any = partial(sweep_clusters, *edges, *unaries, self._states, self._random, self._sums)
         num_updates = self.num_chains * num_sweeps * self.model.num_variables
         few = num_updates < self.threads.few
         blocks = 1 if few else min(self.num_chains, _BLOCKS_PER_THREAD * self.threads.count)
         bounds = [self.num_chains * k // blocks for k in range(blocks + 1)]
-        self.threads.run([partial(run, *block) for block in pairwise(bounds)], num_updates)
+        self.threads.run([partial(run, *block, num_sweeps, collect) for block in pairwise(bounds)], num_updates)
 
 
 def is_swendsen_wang(model: MarkovRandomField) -> bool:
