@@ -72,11 +72,8 @@ class Auto(MemoryLimited):
             try:
                 result = _run(method, model, context, clock.part(1.0))
             except KeyboardInterrupt:
-                if tried is None:
+                if tried is None or choice.trial is None:
                     raise
-                result = tried
-            if tried is not None and choice.trial is not None and (result is tried or result.stats.get("cut_short")):
-                # Interrupted before it had averaged much: the short run has more.
                 stats = {**tried.stats, "stopped_by": "interrupt"}
                 method, result = choice.trial, replace(tried, status=Status.INTERRUPTED, stats=stats)
         stats = {"guarantee": method.guarantee, **result.stats, "reason": reason}

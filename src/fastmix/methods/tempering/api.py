@@ -128,8 +128,6 @@ class Tempered(Method):
             stopped_by = "interrupt"
         place = place if ladder.sharing is None else f"cpu ({ladder.sharing})"
         stats: dict[str, Any] = {"stopped_by": stopped_by, "backend": place}
-        if run.cut_short:
-            stats["cut_short"] = True
         if context.edge_marginals:
             stats["edge_marginals"] = "conditional averages"
         options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(MOVES) if ladder.pairs else []}
@@ -220,8 +218,7 @@ def temper(
     NotConvergedError
         If the run ended in the burn-in.
     Interrupted
-        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected; in the burn-in, what another half second
-        collects with the ladder as it is (``stats["cut_short"]``); None before there is one.
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected, None while burning in.
 
     Notes
     -----
@@ -311,8 +308,6 @@ def _result(
         status, note = Status.NOT_MIXED, why
     if stats["stopped_by"] == "interrupt":
         status = Status.INTERRUPTED
-    if run.cut_short:
-        note = f"Burning in was cut short after {run.burned:,} sweeps. {note}"
     # Few ensembles can agree by chance: batches of sweeps and long parts of them, as in Gibbs sampling, are many more.
     parts = np.where(np.isfinite(summary.std_error), summary.std_error, 0.0)
     error = np.hypot(np.maximum(run.spread(), parts), overlooked)

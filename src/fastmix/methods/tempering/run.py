@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +12,6 @@ from fastmix._clock import Clock
 from fastmix._memory import available_memory, check_memory
 from fastmix.chains.annealing import Annealing
 from fastmix.chains.layout import tables_fit
-from fastmix.methods.base import LAST_SECONDS
 from fastmix.methods.diagnostics import BatchStatistics, student_quantile
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
 from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_phases
@@ -76,30 +73,15 @@ class Run:
         self._burn_share = _BURN_SHARE if ladder.device == "cpu" else _DEVICE_BURN_SHARE
         self._seconds = 0.0  # of the rounds
         self._round_seconds = 0.0  # of the latest rounds, each
-        self._placed = False  # whether there is a ladder, and it is not being changed
-        self._burned = self.cut_short = False  # whether the burn-in is over, and whether an interrupt ended it
 
     def go(self) -> str:
         """Run until it is ``done``, to the ``accuracy``, the ``time_limit`` or an ``interrupt``: which of these."""
         try:
             self._first_ladder()
-            self._placed = True
             self._burn_in()
             return self._collect()
         except KeyboardInterrupt:
-            if self._placed and not self.statistics.num_batches and self.ladder.sharing is None:
-                with suppress(KeyboardInterrupt):  # the second ends it at once
-                    self._end_early()
             return "interrupt"
-
-    def _end_early(self) -> None:
-        """A few rounds with the ladder as it is, for something to report."""
-        self.cut_short = not self._burned
-        self.plan, self.clock = replace(self.plan, num_sweeps=None, accuracy=None), Clock(LAST_SECONDS)
-        self._aim()
-        if self.pairs is not None:
-            self.pairs[...] = 0.0
-        self._collect()
 
     def updates_per_second(self) -> float:
         """Speed of the rounds so far."""
@@ -162,11 +144,6 @@ class Run:
             self._adapt(settled=last or self.burned >= _SETTLED)
         self.ladder.chains.clear()
         self._advance(None if asked is None else asked - self.burned, collect=False, share=share)
-        self._aim()
-        self._burned = True
-
-    def _aim(self) -> None:
-        """Ready to collect: the estimator of log Z by what exchanges have shown, and no counts."""
         sums = self.ladder.chains.exchanges().sums
         if sums[0].all():
             self._set_shifts(self.ladder.positions, guess_steps(sums, self.ladder.shifts))
@@ -174,8 +151,7 @@ class Run:
 
     def _adapt(self, *, settled: bool) -> None:
         """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
-        ladder, self._placed = self.ladder, False
-        exchanges = ladder.chains.exchanges()
+        ladder, exchanges = self.ladder, self.ladder.chains.exchanges()
         positions, source = respace(ladder.positions, exchanges.rejection, self.plan.num_replicas)
         old, steps = ladder.positions, guess_steps(exchanges.sums, ladder.shifts)
         states = ladder.get_states()[source]
@@ -184,7 +160,6 @@ class Run:
             enter_phases(states, ladder.path, positions, np.interp(positions, old, log_z), self.phases, self._rng)
         ladder.set_rungs(positions, states)
         self._set_shifts(old, steps)
-        self._placed = True
 
     def _set_shifts(self, positions: FloatArray, steps: FloatArray) -> None:
         """Aim the acceptance ratio estimator at what is known of log Z between positions on the path."""
