@@ -43,9 +43,8 @@ class Run:
         *,
         watch: IntArray,
     ) -> None:
-        # Sums over the burn-in (entries of log_unary, those that are watched) of some groups of chains.
-        self.watch = watch
-        self.burn_sums = np.zeros((len(model.log_unary), len(watch))) if watch.size else None
+        self.watch = watch  # some groups of chains, and their sums over the burn-in
+        self.burn_sums = np.zeros((len(model.log_unary), len(watch)))
         self.model, self.engine, self.plan = model, engine, plan
         self.done = -plan.burn_in  # sweeps, negative while burning in
         self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains // engine.group_size, plan.num_sweeps)
@@ -117,7 +116,7 @@ class Run:
                 target = 0 if self.done < 0 else self.next_stop()
                 start = clock.used()
                 count = min(step, target - self.done)
-                watched = self.done < 0 and self.burn_sums is not None
+                watched = self.done < 0 and len(self.watch) > 0
                 self.engine.sweep(count, collect=self.done >= 0 or watched)
                 self.done += count
                 seconds = clock.used() - start
@@ -125,7 +124,7 @@ class Run:
                 if clock.limit is not None:
                     step = max(1, step // 2) if seconds > self.engine.step_seconds else min(most, 2 * step)
                 cut = self.done < 0 and clock.past(0.5 * share) and checkpoint is None
-                if self.burn_sums is not None and watched and (checkpoint is not None or self.done == 0 or cut):
+                if watched and (checkpoint is not None or self.done == 0 or cut):
                     self.burn_sums += self._take_sums()[:, self.watch]
                 if self.done == 0:
                     if self.fills_time:
@@ -188,7 +187,7 @@ class Run:
             "draws": np.array(self.draws, dtype=np.uint16),
             "trace": np.array([m for _, m in self.history]),
             "pairs": np.zeros(0) if self.pairs is None else self.pairs.copy(),
-            "burn_sums": np.zeros(0) if self.burn_sums is None else self.burn_sums.copy(),
+            "burn_sums": self.burn_sums.copy(),
         }
         return parts | {f"statistics_{k}": v for k, v in self.statistics.to_arrays().items()}
 
@@ -203,8 +202,7 @@ class Run:
         self.history = list(zip(self.history_at, parts["trace"], strict=False))
         if self.pairs is not None:
             self.pairs = parts["pairs"].copy()
-        if self.burn_sums is not None:
-            self.burn_sums = parts["burn_sums"].copy()
+        self.burn_sums = parts["burn_sums"].copy()
         self.statistics.restore({k.removeprefix("statistics_"): v for k, v in parts.items()})
 
 

@@ -279,7 +279,7 @@ def test_an_interrupt_returns_what_was_collected(hard):
 
 
 def test_an_interrupt_of_the_burn_in_has_no_result(hard):
-    with pytest.raises(Interrupted, match=r"^interrupted while burning in, before there was any") as stopped:
+    with pytest.raises(Interrupted, match=r"^interrupted before there was any") as stopped:
         temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1, progress=Watch(until=20))
     assert stopped.value.result is None
 

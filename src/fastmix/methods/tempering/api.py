@@ -14,7 +14,7 @@ from fastmix._checks import check_accuracy, check_count
 from fastmix._clock import Report
 from fastmix.chains.base import make_chains
 from fastmix.chains.conditionals import check_conditionals
-from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
+from fastmix.errors import UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, option, run_method
 from fastmix.methods.diagnostics import Summary, student_quantile, summarise
 from fastmix.methods.sample_result import TemperResult
@@ -114,14 +114,7 @@ class Tempered(Method):
         ladder, place = make_chains(context.backend, make_cpu, make_cuda)
         plan = self._planned(context.clock.asked)
         run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals))
-        stopped_by = run.go()
-        if not run.statistics.num_batches:
-            if stopped_by == "interrupt":
-                raise Interrupted("interrupted while burning in, before there was anything to report")
-            raise NotConvergedError(
-                f"tempering stopped ({stopped_by}) before the first batch was complete: nothing to report"
-            )
-        bound = None
+        stopped_by, bound = run.go(), None
         try:
             bound = run.bound(self.confidence) if stopped_by != "interrupt" else None
         except KeyboardInterrupt:
@@ -215,8 +208,6 @@ def temper(
         If a variable has too many states, or there is no GPU that could be used.
     ModelError
         If some conditional distribution is undefined, or the evidence is impossible.
-    NotConvergedError
-        If the run ended in the burn-in.
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected, None while burning in.
 

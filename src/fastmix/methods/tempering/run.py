@@ -81,6 +81,8 @@ class Run:
             self._burn_in()
             return self._collect()
         except KeyboardInterrupt:
+            if not self.statistics.num_batches:
+                raise
             return "interrupt"
 
     def updates_per_second(self) -> float:
