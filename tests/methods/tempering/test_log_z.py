@@ -80,7 +80,7 @@ def test_guesses_stay_between_the_averages():
 
 
 def population(path, size: int, seed: int = 0) -> Annealing:
-    return start_population(path, Ladder(path, seed=0).population(size, seed=seed), seed=seed)
+    return start_population(path, size, seed=seed)
 
 
 def test_a_population_starts_with_exact_draws():

@@ -122,12 +122,7 @@ class Ladder:
         self.num_threads = check_threads(num_threads)
         self.positions = np.zeros(0)
         self._phase = 0
-        self.chains: Chains = self.population(0, seed=seed)
-
-    def population(self, size: int, *, seed: int) -> CpuChains:
-        """Chains for one model of the path after another."""
-        structure, forbidden = self.path.model.structure, self.path.forbidden
-        return CpuChains(structure, num_chains=size, seed=seed, num_threads=1, forbidden=forbidden, steady=False)
+        self.chains: Chains
 
     def _make_chains(self, num_rungs: int, num_ladders: int, seed: int) -> Chains:
         return CpuChains(

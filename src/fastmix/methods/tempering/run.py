@@ -10,7 +10,6 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix._clock import Clock
 from fastmix._memory import available_memory, check_memory
-from fastmix.chains.annealing import Annealing
 from fastmix.chains.layout import tables_fit
 from fastmix.methods.diagnostics import BatchStatistics, student_quantile
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
@@ -97,9 +96,9 @@ class Run:
         size = max(least, (plan.num_ensembles or 0) * together)
         if plan.num_ensembles is None and ladder.device != "cpu":
             size = _DEVICE_LADDERS
-        seed = derive_seed(ladder.seed, 0, 1)
+        population = start_population(ladder.path, size, seed=derive_seed(ladder.seed, 0, 1))
         positions, states = first_ladder(
-            ladder.path, self._population(size, seed), num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs,
+            ladder.path, population, num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs,
             stop=lambda: self.clock.past(_LADDER_SHARE),
         )  # fmt: skip
         if plan.num_ensembles is None:
@@ -257,13 +256,10 @@ class Run:
         updates = self.clock.left() * self.updates_per_second()  # that there is time for
         if ladder.path.log_z is None or self.clock.past(1.0) or updates < _LEAST_STEPS * _ANNEALED * n:
             return None
-        seed = derive_seed(ladder.seed, 0, 2)
         steps = min(_MOST_STEPS, int(_BOUND_SHARE * self.updates / n / _ANNEALED))
         positions, _ = respace(ladder.positions, ladder.chains.exchanges().rejection, max(2 * ladder.num_rungs, steps))
-        population, clock = self._population(_ANNEALED, seed), self.clock.part(1.0)
+        population = start_population(ladder.path, _ANNEALED, seed=derive_seed(ladder.seed, 0, 2))
+        clock = self.clock.part(1.0)
         if ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
             clock = Clock(max(1e-3, min(clock.left(), _BOUND_SHARE * self._seconds)))
         return lower_bound(annealed_weights(ladder.path, population, positions, clock=clock), confidence)
-
-    def _population(self, size: int, seed: int) -> Annealing:
-        return start_population(self.ladder.path, self.ladder.population(size, seed=seed), seed=seed)

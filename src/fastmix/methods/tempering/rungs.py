@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.annealing import Annealing
-from fastmix.chains.base import Chains
+from fastmix.chains.cpu import CpuChains
 from fastmix.methods.starts import random_states
 from fastmix.methods.tempering.ladder import TemperingPath
 
@@ -32,8 +32,10 @@ _SHARES = (0.125, 0.25, 0.5, 0.75, 0.875)  # of the weights, those above which t
 _HARD_SWEEPS = 20  # at the start of a path with forbidden pairs
 
 
-def start_population(path: TemperingPath, chains: Chains, *, seed: int) -> Annealing:
+def start_population(path: TemperingPath, size: int, *, seed: int) -> Annealing:
     """Chains at the start of a path: exact draws, but with forbidden pairs what some sweeps make of random states."""
+    structure, forbidden = path.model.structure, path.forbidden
+    chains = CpuChains(structure, num_chains=size, seed=seed, num_threads=1, forbidden=forbidden, steady=False)
     population = Annealing(chains, path.thetas, path.coefficients([0.0])[0])
     if not path.forbidden:
         # Without tables every update is a draw from the unary alone, so that one sweep leaves exact draws.
