@@ -122,7 +122,7 @@ def _choose_other(model: MarkovRandomField, too_much: str, clock: Clock, log_z: 
     if log_z:
         return _choose_log_z(model, too_much)
     from fastmix.methods.sampler import Gibbs
-    from fastmix.methods.sampling_plan import MOST_BURN_IN, certified_sweeps, certify_quickly
+    from fastmix.methods.sampling_run import MOST_BURN_IN, certified_sweeps, certify_quickly
 
     certificate = certify_quickly(model, "systematic", clock)
     if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= MOST_BURN_IN:

@@ -23,17 +23,7 @@ from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, find_method, 
 from fastmix.methods.checkpoint import Checkpoint
 from fastmix.methods.diagnostics import assess_mixing, log_odds_swings, summarise
 from fastmix.methods.sample_result import SampleResult
-from fastmix.methods.sampling_plan import (
-    NUM_SWEEPS,
-    SCHEDULES,
-    Plan,
-    Schedule,
-    certified_plan,
-    check_plan,
-    default_chains,
-    promise,
-)
-from fastmix.methods.sampling_run import Run, edge_averages
+from fastmix.methods.sampling_run import SCHEDULES, Plan, Run, Schedule, edge_averages, make_plan, promise
 from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
@@ -274,15 +264,10 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     """Marginals of a reduced model by chains of a method."""
     clock, seed, backend = context.clock, context.seed, context.backend
     gibbs = isinstance(method, Gibbs)
-    accuracy, asked = getattr(method, "accuracy", None), getattr(method, "schedule", None)
+    accuracy = getattr(method, "accuracy", None)
     start, num_draws, estimator = method.start, method.num_draws, method.estimator
     saved = None if method.checkpoint is None else Checkpoint(method.checkpoint, method.checkpoint_seconds)
-    schedule: Schedule
-    if accuracy is None:
-        plan, schedule = _plan(model, method), asked or "systematic"
-    else:
-        plan, schedule = certified_plan(model, accuracy, asked, clock)
-    check_plan(model, plan, num_draws, accuracy, backend)
+    plan, schedule = make_plan(model, method, context)
     states, key_seed = None, seed
     if not isinstance(start, str):
         assert context.reduction is not None
@@ -382,15 +367,6 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         history=run.history,
         chain_variances=run.statistics.chain_variances() if whole else None,
     )
-
-
-def _plan(model: MarkovRandomField, method: _Sampler) -> Plan:
-    """The numbers of a run that no accuracy sets."""
-    going_on = isinstance(method.start, SampleResult)
-    chains = int(method.num_chains or (len(method.start.states) if going_on else default_chains(model)))
-    sweeps = int(method.num_sweeps or NUM_SWEEPS)
-    default = 0 if going_on else sweeps // 10
-    return Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
 
 
 def _scout(

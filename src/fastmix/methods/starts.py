@@ -129,7 +129,8 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES,
         found, weights = extend(found, hope()[None])
     # The largest, then each time the one that differs most from all that were taken, the larger of equals.
     found = found[np.argsort(-weights, kind="stable")]
-    distance, chosen = np.full(len(found), n + 1), []
+    distance = np.full(len(found), n + 1)
+    chosen: list[int] = []
     while len(chosen) < min(count, len(found)):
         chosen.append(int(distance.argmax()))
         distance = np.minimum(distance, (found != found[chosen[-1]]).sum(axis=1))

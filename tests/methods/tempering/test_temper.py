@@ -13,8 +13,7 @@ from fastmix.chains.layout import tables_fit
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.methods.diagnostics import student_quantile
-from fastmix.methods.tempering import TemperResult, temper
-from fastmix.methods.tempering import run as temper_run
+from fastmix.methods.tempering import TemperResult, rungs, temper
 from fastmix.results import Status
 
 
@@ -288,7 +287,7 @@ def test_an_interrupt_of_the_bound_on_log_z_keeps_the_rest(hard, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(temper_run, "annealed_weights", stop)
+    monkeypatch.setattr(rungs, "annealed_weights", stop)
     with pytest.raises(Interrupted) as stopped:
         temper(hard, num_sweeps=640, burn_in=200, seed=1, num_threads=1)
     result = stopped.value.result

@@ -12,19 +12,9 @@ from fastmix._clock import Clock
 from fastmix._memory import available_memory, check_memory
 from fastmix.chains.layout import tables_fit
 from fastmix.methods.diagnostics import BatchStatistics, student_quantile
+from fastmix.methods.tempering import rungs
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
 from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_phases
-from fastmix.methods.tempering.rungs import (
-    MOST_RUNGS,
-    REJECTION,
-    annealed_weights,
-    bridge,
-    first_ladder,
-    guess_steps,
-    lower_bound,
-    respace,
-    start_population,
-)  # fmt: skip
 
 if TYPE_CHECKING:
     from fastmix.methods.tempering.api import Tempered
@@ -96,8 +86,8 @@ class Run:
         size = max(least, (plan.num_ensembles or 0) * together)
         if plan.num_ensembles is None and ladder.device != "cpu":
             size = _DEVICE_LADDERS
-        population = start_population(ladder.path, size, seed=derive_seed(ladder.seed, 0, 1))
-        positions, states = first_ladder(
+        population = rungs.start_population(ladder.path, size, seed=derive_seed(ladder.seed, 0, 1))
+        positions, states = rungs.first_ladder(
             ladder.path, population, num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs,
             stop=lambda: self.clock.past(_LADDER_SHARE),
         )  # fmt: skip
@@ -110,8 +100,8 @@ class Run:
             self.num_ensembles = int(np.clip(wanted // max(1, updates), _LEAST_ENSEMBLES, most))
         stacked = np.stack([x[: self.num_ensembles * together] for x in states])
         if plan.num_replicas is not None and plan.num_replicas != len(positions):
-            equal = np.full(len(positions) - 1, REJECTION)
-            positions, source = respace(positions, equal, plan.num_replicas)
+            equal = np.full(len(positions) - 1, rungs.REJECTION)
+            positions, source = rungs.respace(positions, equal, plan.num_replicas)
             stacked = stacked[source]
         spread_phases(stacked, ladder.path, self.phases, self._rng)
         ladder.set_rungs(positions, stacked)
@@ -120,14 +110,14 @@ class Run:
     def _find_most_rungs(self) -> int:
         """Rungs that the memory allows for; refuses ensembles whose replicas and sums would not fit."""
         model, structure = self.ladder.path.model, self.ladder.path.model.structure
-        rungs, ensembles = self.plan.num_replicas or 3, self.plan.num_ensembles or _LEAST_ENSEMBLES
+        replicas, ensembles = self.plan.num_replicas or 3, self.plan.num_ensembles or _LEAST_ENSEMBLES
         # Configurations, twice while rungs change, generators and tables of all ladders.
         tables = 4.0 * structure.pattern_entries if tables_fit(structure, num_sets=3) else 16.0
         bytes_each = 10.0 * ensembles * self.ladder.per_ensemble * (structure.num_variables + 20.0) + tables
         sums = _SUM_BYTES * ensembles * len(model.log_unary)
-        what = f"num_ensembles {ensembles}" if self.plan.num_ensembles else f"a ladder of {rungs} rungs"
-        check_memory(bytes_each * rungs + sums, what, "run fewer ensembles, or fewer replicas")
-        return max(3, int(min(MOST_RUNGS, available_memory() / 2 / bytes_each)))
+        what = f"num_ensembles {ensembles}" if self.plan.num_ensembles else f"a ladder of {replicas} rungs"
+        check_memory(bytes_each * replicas + sums, what, "run fewer ensembles, or fewer replicas")
+        return max(3, int(min(rungs.MOST_RUNGS, available_memory() / 2 / bytes_each)))
 
     def _burn_in(self) -> None:
         """Phases that double in length, with the ladder adapted after each, and then the rest: half of it at least."""
@@ -147,14 +137,14 @@ class Run:
         self._advance(None if asked is None else asked - self.burned, collect=False, share=share)
         sums = self.ladder.chains.exchanges().sums
         if sums[0].all():
-            self._set_shifts(self.ladder.positions, guess_steps(sums, self.ladder.shifts))
+            self._set_shifts(self.ladder.positions, rungs.guess_steps(sums, self.ladder.shifts))
         self.ladder.chains.clear()
 
     def _adapt(self, *, settled: bool) -> None:
         """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
         ladder, exchanges = self.ladder, self.ladder.chains.exchanges()
-        positions, source = respace(ladder.positions, exchanges.rejection, self.plan.num_replicas)
-        old, steps = ladder.positions, guess_steps(exchanges.sums, ladder.shifts)
+        positions, source = rungs.respace(ladder.positions, exchanges.rejection, self.plan.num_replicas)
+        old, steps = ladder.positions, rungs.guess_steps(exchanges.sums, ladder.shifts)
         states = ladder.get_states()[source]
         if settled and ladder.path.log_z is not None:
             log_z = ladder.path.log_z + np.concatenate([[0.0], np.cumsum(steps)])
@@ -247,7 +237,7 @@ class Run:
         """The log-ratio of the normalisers of the ends of the path, and its standard error."""
         sums = self.ladder.chains.exchanges().sums
         ensembles = sums.reshape(*sums.shape[:2], self.num_ensembles, -1).sum(axis=3)
-        return bridge(ensembles, self.ladder.shifts)
+        return rungs.bridge(ensembles, self.ladder.shifts)
 
     def bound(self, confidence: float) -> float | None:
         """A lower bound on that ratio by annealed importance sampling; None where there is no time for it."""
@@ -257,9 +247,10 @@ class Run:
         if ladder.path.log_z is None or self.clock.past(1.0) or updates < _LEAST_STEPS * _ANNEALED * n:
             return None
         steps = min(_MOST_STEPS, int(_BOUND_SHARE * self.updates / n / _ANNEALED))
-        positions, _ = respace(ladder.positions, ladder.chains.exchanges().rejection, max(2 * ladder.num_rungs, steps))
-        population = start_population(ladder.path, _ANNEALED, seed=derive_seed(ladder.seed, 0, 2))
+        rejection = ladder.chains.exchanges().rejection
+        positions, _ = rungs.respace(ladder.positions, rejection, max(2 * ladder.num_rungs, steps))
+        population = rungs.start_population(ladder.path, _ANNEALED, seed=derive_seed(ladder.seed, 0, 2))
         clock = self.clock.part(1.0)
         if ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
             clock = Clock(max(1e-3, min(clock.left(), _BOUND_SHARE * self._seconds)))
-        return lower_bound(annealed_weights(ladder.path, population, positions, clock=clock), confidence)
+        return rungs.lower_bound(rungs.annealed_weights(ladder.path, population, positions, clock=clock), confidence)
