@@ -279,10 +279,7 @@ class _Past:
         return make_streams(self.seed, numbers.start * _EPOCHS, count).T.reshape(-1, _EPOCHS, 4)
 
     def sample(self, number: int, streams: NDArray[np.uint32], check: Callable[[], None]) -> tuple[IntArray, int]:
-        """The configuration of a sample at the present, and how many sweeps ago its chains began.
-
-        ``check`` is called every now and then, and may end it by an exception.
-        """
+        """The configuration of a sample at the present, and how many sweeps ago chains began; ``check`` may end it."""
         from fastmix.methods.perfect_kernels import bound_binary, bound_general
 
         run: Any = bound_binary if self.binary else bound_general

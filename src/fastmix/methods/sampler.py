@@ -265,18 +265,15 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     clock, seed, backend = context.clock, context.seed, context.backend
     gibbs = isinstance(method, Gibbs)
     accuracy = getattr(method, "accuracy", None)
-    start, num_draws, estimator = method.start, method.num_draws, method.estimator
+    start, estimator, edges = method.start, method.estimator, bool(context.edge_marginals)
     saved = None if method.checkpoint is None else Checkpoint(method.checkpoint, method.checkpoint_seconds)
     plan, schedule = make_plan(model, method, context)
     states, key_seed = None, seed
     if not isinstance(start, str):
         assert context.reduction is not None
         states = _start_states(context.reduction, start, plan.num_chains)
-        if starts_matter(model) and (np.atleast_1d(model.log_weight(states)) == -np.inf).any():
-            raise ValueError("start must not hold configurations that a factor forbids")
-    if isinstance(start, SampleResult) and states is not None:
-        # Going on with the same seed must not draw the same numbers again.
-        key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
+        if isinstance(start, SampleResult):  # going on with the same seed must not draw the same numbers again
+            key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
     changes = schedule == "random-burn-in"
     first = schedule if not changes else "random" if plan.burn_in else "systematic"
     make = partial(_engine, model, method.name, plan.num_chains, context, estimator=estimator)
@@ -292,8 +289,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         states, at_modes = dispersed_states(model, plan.num_chains // size, modes, rng, limited)
         states = np.repeat(states, size, axis=0)
     engine.set_states(states)
-    average, edges = estimator == "rao-blackwell", bool(context.edge_marginals)
-    run = Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=at_modes)
+    run = Run(model, engine, plan, method, edges, at_modes)
     if changes and plan.burn_in:
         # Other numbers than those of the burn-in; on the CPU, or the first engine would have refused.
         run.following = lambda: make(seed=(key_seed + 1) % 2**63, backend="cpu", schedule="systematic")[0]
@@ -301,7 +297,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         run.fills_time, run.fills_burn_in = True, method.burn_in is None
     if saved is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
-        key = f"{model.content_hash} {method.name} {plan} {schedule} {estimator} {num_draws} {run.history_at} "
+        key = f"{model.content_hash} {method.name} {plan} {schedule} {estimator} {run.num_draws} {run.history_at} "
         key += f"{key_seed} {edges} {begun}" + ("" if engine.device == "cpu" else " cuda")
         parts = saved.resume(key, seed)
         try:
@@ -320,7 +316,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         if stopped_by == "interrupt":
             raise Interrupted("interrupted before there was anything to report")
         raise NotConvergedError(f"sampling stopped ({stopped_by}) before there was anything to report")
-    swings = log_odds_swings(model) if gibbs and average and schedule != "random" else None
+    swings = log_odds_swings(model) if gibbs and run.averages and schedule != "random" else None
     memory = 1.0
     if run.plan.burn_in:
         own = (modes[: len(at_modes)], run.burn_sums / run.plan.burn_in, run.plan.burn_in)
@@ -347,8 +343,8 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         "updates_per_second": run.updates_per_second(), "bias": plan.bias, "note": note, "stopped_by": stopped_by,
         "backend": place,
     }  # fmt: skip
-    if run.pairs is not None:
-        stats["edge_marginals"] = "conditional averages" if average else "counts of pairs"
+    if edges:
+        stats["edge_marginals"] = "conditional averages" if run.averages else "counts of pairs"
     whole = plan.num_chains > 1 and run.engine.group_size == 1  # variances of groups say nothing about those of chains
     return SampleResult(
         model=model,
@@ -446,4 +442,7 @@ def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntAr
     flat = number[original.unary_offsets[reduction.variables] + given[:, reduction.variables]]
     if (flat < 0).any() or (model.log_unary[flat] == -np.inf).any():  # cluster moves leave such states in
         raise ValueError("start must not hold states that are forbidden")
-    return flat - model.unary_offsets[:-1]
+    states = flat - model.unary_offsets[:-1]
+    if starts_matter(model) and (np.atleast_1d(model.log_weight(states)) == -np.inf).any():
+        raise ValueError("start must not hold configurations that a factor forbids")
+    return states

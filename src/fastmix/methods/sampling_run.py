@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -17,7 +17,7 @@ from fastmix.chains.base import Chains
 from fastmix.errors import FastmixError, UnfitMethodError
 from fastmix.methods.checkpoint import Checkpoint
 from fastmix.methods.diagnostics import BatchStatistics, summarise
-from fastmix.methods.sample_result import CONFIDENCE, SampleResult, sweep_order
+from fastmix.methods.sample_result import CONFIDENCE, SampleResult
 from fastmix.model import MarkovRandomField
 from fastmix.theory.certificates import Certificate, certify
 from fastmix.theory.norms import Norm
@@ -84,24 +84,23 @@ def _certified_plan(
     """What brings every probability within an accuracy, with 95 % confidence, and the order of updates."""
     # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
     chains = math.ceil(math.log(2.0 / (1.0 - CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
-    most = _MOST_CERTIFIED / chains
-    certificate = certify_chains(
-        model, accuracy / 2, schedule or "systematic", max_updates=most, time_limit=clock.rest(0.2)
-    )
-    if not certificate.certified and schedule is None:
-        at_random = certify_chains(model, accuracy / 2, "random-burn-in", max_updates=most, time_limit=clock.rest(0.2))
-        if at_random.certified:
-            certificate, schedule = at_random, "random-burn-in"
-    if not certificate.certified:
+    orders: tuple[Schedule, ...] = ("systematic", "random-burn-in") if schedule is None else (schedule,)
+    tried = []
+    for order in orders:
+        most, seconds = _MOST_CERTIFIED / chains, clock.rest(0.2)
+        certificate = certify_chains(model, accuracy / 2, order, max_updates=most, time_limit=seconds)
+        tried.append(certificate)
+        if certificate.certified:
+            break
+    else:
         raise UnfitMethodError(
-            f"accuracy needs a certified model, and this one has a dependency norm of {certificate.norm_value:.3g}: "
+            f"accuracy needs a certified model, and this one has a dependency norm of {tried[0].norm_value:.3g}: "
             "give num_sweeps instead, or project the model first"
         )
     # The sweep that is averaged is the last of those that Dobrushin's criterion counts, in the same order.
-    schedule = schedule or "systematic"
-    counted = schedule != "random-burn-in" and certificate.criterion == "dobrushin"
+    counted = order != "random-burn-in" and certificate.criterion == "dobrushin"
     burn_in = max(0, certified_sweeps(certificate) - counted)
-    return Plan(chains, 1, burn_in, certificate.max_bias), schedule
+    return Plan(chains, 1, burn_in, certificate.max_bias), order
 
 
 def certify_chains(
@@ -117,7 +116,7 @@ def certify_chains(
     if schedule == "systematic":
         return certify(
             model, accuracy=accuracy, criterion="dobrushin", schedule="systematic", per_variable=True, norm=norm,
-            order=sweep_order(model, schedule), time_limit=time_limit,
+            order=model.structure.visit_order[0].astype(np.int64), time_limit=time_limit,
         )  # fmt: skip
     return certify(
         model, accuracy=accuracy, schedule="random", per_variable=schedule != "random-burn-in", max_updates=max_updates,
@@ -177,28 +176,18 @@ class Run:
     """A run in progress: what is done, what is collected, and what a checkpoint holds."""
 
     def __init__(
-        self,
-        model: MarkovRandomField,
-        engine: Chains,
-        plan: Plan,
-        num_draws: int,
-        history_at: Sequence[int],
-        edge_marginals: bool,
-        average_pairs: bool,
-        *,
-        watch: IntArray,
+        self, model: MarkovRandomField, engine: Chains, plan: Plan, method: _Sampler, edges: bool, watch: IntArray
     ) -> None:
         self.watch = watch  # some groups of chains, and their sums over the burn-in
         self.burn_sums = np.zeros((len(model.log_unary), len(watch)))
         self.model, self.engine, self.plan = model, engine, plan
         self.done = -plan.burn_in  # sweeps, negative while burning in
         self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains // engine.group_size, plan.num_sweeps)
-        self.history_at = [t for t in history_at if 0 < t <= plan.num_sweeps]
+        self.history_at = [t for t in method.history_at if 0 < t <= plan.num_sweeps]
         self.history: list[tuple[int, FloatArray]] = []
         self.draws: list[NDArray[Any]] = []
-        self.num_draws = num_draws
-        self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
-        self.averages_pairs = average_pairs
+        self.num_draws, self.averages = method.num_draws, method.estimator == "rao-blackwell"
+        self.pairs = np.zeros(len(model.log_pairwise)) if edges else None
         self._set_stops()
         self.seconds = 0.0
         self.fills_time = self.fills_burn_in = False  # whether a time limit is to be used up
@@ -313,7 +302,7 @@ class Run:
             states = self.engine.get_states()
             self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
         if self.pairs is not None and done % self.pair_every == 0:
-            self.engine.add_pairs(self.pairs, average=self.averages_pairs)
+            self.engine.add_pairs(self.pairs, average=self.averages)
         return since_batch
 
     def updates_per_second(self) -> float:

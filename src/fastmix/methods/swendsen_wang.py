@@ -35,17 +35,13 @@ _BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one
 class ClusterChains(HostChains):
     """Chains of Swendsen-Wang sweeps on an attractive Ising or Potts model with any unaries.
 
-    The model must be, up to functions of one variable in the tables,
-    ``p(x) ~ exp(sum_i u_i(x_i) + sum_ij J_ij [x_i = x_j])`` with all ``J_ij >= 0``. These functions are found and
-    moved into the unaries. Binary variables are relabelled where that makes negative couplings positive, so that for
-    instance an antiferromagnet on a grid will do; states go in and out with the labels of the model.
+    The model must be ``p(x) ~ exp(sum_i u_i(x_i) + sum_ij J_ij [x_i = x_j])`` with all ``J_ij >= 0``, up to functions
+    of one variable in the tables, and after relabelling binary variables (:func:`normal_form`); states go in and out
+    with the labels of the model. Unaries may be -inf, tables not; leave forbidden states in.
 
     One sweep: every edge whose ends agree becomes a bond with probability ``1 - exp(-J)``; every cluster of variables
     joined by bonds draws one new state s for all its members i with probability proportional to
     ``exp(sum_i u_i(s))``. Every chain starts at a draw from the model without couplings.
-
-    Unaries may be -inf, tables not; the state counts at the ends of a coupling must be equal, so leave forbidden states
-    in. The number of threads changes no bit of the results.
 
     The target is left invariant (Edwards and Sokal, Phys. Rev. D 38, 1988): a sweep draws bonds given states, then
     states given bonds, which are two Gibbs steps for a distribution of both whose sum over the bonds is the model.

@@ -1,8 +1,7 @@
 """Phases of a model: product distributions around configurations of large weight.
 
-A replica that comes from the start of the path can miss a phase which a first-order transition separates from the
-others: round trips do not tell. What is known of such a phase is a lower bound on log Z, at every position of the path,
-so that replicas can be started in it where it matters, and an estimate below the bound be doubted.
+Replicas can miss a phase which a first-order transition separates from the others, and round trips do not tell. What is
+known of it is a lower bound on log Z, at every position: replicas are started in it, and lower estimates are doubted.
 """
 
 from __future__ import annotations

@@ -126,13 +126,9 @@ def respace(positions: FloatArray, rejection: FloatArray, num_rungs: int | None)
 def bridge(sums: FloatArray, shifts: FloatArray) -> tuple[float, float]:
     """Log of ``Z_K / Z_1`` by Bennett's acceptance ratio between successive rungs, and its error by the jackknife.
 
-    For ``D = w_{k+1} - w_k``, the difference of the log-weights, any number s, and ``f(z) = 1 / (1 + exp(-z))``,
-
-        Z_{k+1} / Z_k = exp(s) E_k[f(D - s)] / E_{k+1}[f(s - D)],
-
-    with the least variance (for independent draws) where s is the answer itself (C. H. Bennett, J. Comput. Phys. 22,
-    1976). ``sums`` (6, K - 1, E) are what exchanges of E independent ensembles added up
-    (:class:`fastmix.chains.base.Exchanges`), with the numbers s of ``shifts`` (K - 1,).
+    ``Z_{k+1} / Z_k = exp(s) E_k[f(D - s)] / E_{k+1}[f(s - D)]`` for any number s of ``shifts`` (K - 1,), with the least
+    variance where s is the answer itself; ``sums`` (6, K - 1, E) over E independent ensembles, D and f are those of
+    :class:`fastmix.chains.base.Exchanges`.
     """
     count = sums.shape[2]
     whole = sums.sum(axis=2)
@@ -161,11 +157,9 @@ def guess_steps(sums: FloatArray, shifts: FloatArray) -> FloatArray:
 def lower_bound(log_weights: FloatArray, confidence: float) -> float:
     """A number that is at most log Z with the given confidence, from independent weights with ``E[w] = Z``.
 
-    By Markov's inequality ``P(w >= Z / a) <= a`` for each weight, so that the number of weights that large is at most
-    binomial: if a is chosen such that m or more out of N happen with probability d, then
-    ``log Z >= log w_(m) + log a`` with probability at least 1 - d for the m-th largest weight. The same inequality for
-    the mean gives ``log Z >= log mean(w) + log d``. The best of several m and the mean is taken, with the error
-    probability shared between them.
+    By Markov's inequality ``P(w >= Z / a) <= a`` for each weight: if a is such that m or more out of N happen with
+    probability d, then ``log Z >= log w_(m) + log a`` with probability at least 1 - d for the m-th largest weight, and
+    ``log Z >= log mean(w) + log d``. The best of several m and the mean is taken, which share the error probability.
     """
     from scipy.special import betaincinv
 
