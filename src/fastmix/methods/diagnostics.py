@@ -152,8 +152,11 @@ def summarise(
     if model.num_variables:
         starts = model.unary_offsets[:-1]
         entry_ess, r_hat = np.minimum.reduceat(entry_ess, starts), np.maximum.reduceat(r_hat, starts)
-    looks = np.minimum(_with_neighbors(entry_ess, model), total / max(1.0, memory))
-    looks = np.repeat(looks, model.num_states)
+    looks, (i, j) = np.minimum(entry_ess, total / max(1.0, memory)), model.edges.T
+    least = looks.copy()  # of each variable and its neighbors
+    np.minimum.at(least, i, looks[j])
+    np.minimum.at(least, j, looks[i])
+    looks = np.repeat(least, model.num_states)
     unseen = _spans(model, mean, swings) * _UNSEEN / (looks + _UNSEEN)
     std_error = np.maximum(np.hypot(std_error, unseen), _RESOLUTION)
     std_error[certain] = 0.0
@@ -282,12 +285,3 @@ def _spans(model: MarkovRandomField, mean: FloatArray, swings: FloatArray | None
     with np.errstate(invalid="ignore", divide="ignore"):
         spans = mean / (mean + other * factor) - mean * factor / (mean * factor + other)
     return np.where(inner, spans, (factor < 1.0).astype(float))  # a mean of 0 or 1 may be a rounded one
-
-
-def _with_neighbors(values: FloatArray, model: MarkovRandomField) -> FloatArray:
-    """The smallest of the values (n,) of each variable and its neighbors."""
-    result = values.copy()
-    i, j = model.edges.T
-    np.minimum.at(result, i, values[j])
-    np.minimum.at(result, j, values[i])
-    return result

@@ -20,10 +20,9 @@ from fastmix.chains.cpu import CpuChains
 from fastmix.chains.host import HostChains
 from fastmix.errors import FormatError, Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, find_method, make_method, option, run_method
-from fastmix.methods.checkpoint import Checkpoint
 from fastmix.methods.diagnostics import assess_mixing, log_odds_swings, summarise
 from fastmix.methods.sample_result import SampleResult
-from fastmix.methods.sampling_run import SCHEDULES, Plan, Run, Schedule, edge_averages, make_plan, promise
+from fastmix.methods.sampling_run import SCHEDULES, Checkpoint, Plan, Run, Schedule, edge_averages, make_plan, promise
 from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction

@@ -1,8 +1,13 @@
-"""A run of chains in batches: how many there are, what a certificate says about them, what is done and collected."""
+"""A run of chains in batches: how many there are, what a certificate says about them, what is collected and saved."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import io
 import math
+import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -12,10 +17,9 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
-from fastmix._memory import check_memory
+from fastmix._memory import available_memory, check_memory
 from fastmix.chains.base import Chains
-from fastmix.errors import FastmixError, UnfitMethodError
-from fastmix.methods.checkpoint import Checkpoint
+from fastmix.errors import FastmixError, FormatError, UnfitMethodError
 from fastmix.methods.diagnostics import BatchStatistics, summarise
 from fastmix.methods.sample_result import CONFIDENCE, SampleResult
 from fastmix.model import MarkovRandomField
@@ -27,8 +31,8 @@ if TYPE_CHECKING:
     from fastmix.methods.sampler import _Sampler
 
 __all__ = [
-    "MOST_BURN_IN", "NUM_SWEEPS", "SCHEDULES", "Plan", "Run", "Schedule", "certified_sweeps", "certify_quickly",
-    "default_chains", "edge_averages", "make_plan", "promise",
+    "MOST_BURN_IN", "NUM_SWEEPS", "SCHEDULES", "Checkpoint", "Plan", "Run", "Schedule", "certified_sweeps",
+    "certify_quickly", "default_chains", "edge_averages", "make_plan", "promise",
 ]  # fmt: skip
 
 Schedule = Literal["systematic", "random", "random-burn-in"]
@@ -49,6 +53,7 @@ _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
 _FIRST_STEP = 64  # a time limit is looked at after every step: the first is this part of what a step can be
+_FORMAT, _VERSION = b"fastmix checkpoint", 2
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 
 
@@ -345,3 +350,78 @@ def edge_averages(model: MarkovRandomField, pairs: FloatArray | None) -> FloatAr
     if pairs is None:
         return None
     return np.asarray(pairs / max(pairs[: model.pairwise_offsets[1]].sum() if len(pairs) else 1.0, 1.0))
+
+
+class Checkpoint:
+    """A checkpoint file of one run, read and verified at once if it exists; ``seed`` is that of the run in it.
+
+    A line has the name and version of the format and the SHA-256 sum of what follows: arrays in NumPy's npz format.
+    ``seconds`` is the least time between two writes. A file that is not a checkpoint, of another version or damaged is
+    a :class:`FormatError`; a folder that does not exist a FileNotFoundError, now and not after the first half minute.
+    """
+
+    def __init__(self, path: str, seconds: float) -> None:
+        self.path, self.seconds = path, seconds
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, "the folder does not exist", folder)
+        self._found = self._read() if os.path.exists(path) else None
+        self.seed = None if self._found is None else int(self._found["seed"])
+        self._head: dict[str, NDArray[Any]] = {}
+        self.last = time.monotonic()
+
+    def resume(self, options: str, seed: int) -> dict[str, NDArray[Any]] | None:
+        """What was saved, or None if there is no file yet; ``options`` is all else that determines the run.
+
+        A :class:`FormatError` if the file is of a run with another seed or other options.
+        """
+        key = hashlib.sha256(options.encode()).hexdigest()
+        self._head = {"seed": np.array(str(seed)), "key": np.array(key)}
+        if self._found is None:
+            return None
+        if self.seed != seed:
+            raise FormatError(
+                f"{self.path}: the checkpoint belongs to a run with seed {self.seed}, got seed {seed}; leave the seed "
+                "out to go on with it"
+            )
+        if str(self._found["key"]) != key:
+            raise FormatError(f"{self.path}: the checkpoint belongs to a run with another model or other options")
+        parts, self._found = self._found, None
+        return {name: array for name, array in parts.items() if name not in self._head}
+
+    def save(self, arrays: dict[str, NDArray[Any]], *, now: bool = False) -> None:
+        """Replace the file if it is old enough, or at once."""
+        if not now and time.monotonic() - self.last < self.seconds:
+            return
+        buffer = io.BytesIO()
+        np.savez(buffer, **self._head, **arrays)  # type: ignore[arg-type]
+        content = buffer.getvalue()
+        from fastmix.io.files import atomic_write  # readers of formats are slow to load
+
+        with atomic_write(self.path, binary=True) as stream:
+            stream.write(b"%s %d %s\n" % (_FORMAT, _VERSION, hashlib.sha256(content).hexdigest().encode()))
+            stream.write(content)
+        self.last = time.monotonic()
+
+    def _read(self) -> dict[str, NDArray[Any]]:
+        from fastmix.io.files import read_bytes
+
+        # What atomic_write compresses for the sake of its name is read back in the same way.
+        line, _, content = read_bytes(self.path, max(1, available_memory() // 2)).partition(b"\n")
+        words = line.removeprefix(_FORMAT).decode("ascii", "replace").split()
+        if not line.startswith(_FORMAT) or len(words) != 2:
+            raise FormatError(f"{self.path}: not a checkpoint of fastmix")
+        if words[0] != str(_VERSION):
+            raise FormatError(
+                f"{self.path}: a checkpoint of version {words[0]}, this fastmix reads version {_VERSION}; remove the "
+                "file to begin anew"
+            )
+        try:
+            if hashlib.sha256(content).hexdigest() != words[1]:
+                raise ValueError
+            with np.load(io.BytesIO(content), allow_pickle=False) as data:
+                parts = dict(data)
+            int(parts["seed"]), parts["key"]
+        except Exception:  # where the sum is right, somebody made this: whatever goes wrong, it is no checkpoint
+            raise FormatError(f"{self.path}: the checkpoint is damaged; remove the file to begin anew") from None
+        return parts
