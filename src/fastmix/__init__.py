@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix.learning.learn import learn
     from fastmix.learning.result import LearnResult, NormBall, WidthBall
     from fastmix.learning.score import ScoreResult, score
-    from fastmix.methods.ancestral import ancestral_sample
     from fastmix.methods.annealed import Annealed, AnnealedResult, anneal
     from fastmix.methods.auto import Auto
     from fastmix.methods.base import Context, Method, register
@@ -33,7 +32,7 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix.methods.loopy_bp import LoopyBP, LoopyBPResult, loopy_bp
     from fastmix.methods.mean_field import MeanField, MeanFieldResult, mean_field
     from fastmix.methods.most_probable import MostProbableResult, most_probable
-    from fastmix.methods.perfect import Perfect, PerfectSamples, perfect_sample
+    from fastmix.methods.perfect import Perfect, PerfectSamples, ancestral_sample, perfect_sample
     from fastmix.methods.projected import Projected, ProjectedResult
     from fastmix.methods.sample_result import SampleResult
     from fastmix.methods.sampler import Gibbs, SwendsenWang, sample
@@ -64,7 +63,6 @@ _HOMES = {
         "exact": "ExactResult draw_exact",
         "interop": "convert",
         "learning": "LearnResult NormBall ScoreResult WidthBall learn score",
-        "methods.ancestral": "ancestral_sample",
         "methods.annealed": "Annealed AnnealedResult anneal",
         "methods.auto": "Auto",
         "methods.base": "Context Method register",
@@ -74,7 +72,7 @@ _HOMES = {
         "methods.loopy_bp": "LoopyBP LoopyBPResult loopy_bp",
         "methods.mean_field": "MeanField MeanFieldResult mean_field",
         "methods.most_probable": "MostProbableResult most_probable",
-        "methods.perfect": "Perfect PerfectSamples perfect_sample",
+        "methods.perfect": "Perfect PerfectSamples ancestral_sample perfect_sample",
         "methods.projected": "Projected ProjectedResult",
         "methods.sample_result": "SampleResult",
         "methods.sampler": "Gibbs SwendsenWang sample",

@@ -50,17 +50,16 @@ class Estimate:
     def __repr__(self) -> str:
         if np.ndim(self.value):
             return f"Estimate(array of shape {np.shape(self.value)}, std_error up to {np.max(self.std_error):.3g})"
-        digits = (
-            6
-            if not self.std_error > 0
-            else max(1, 2 + int(np.floor(np.log10(max(abs(self.value), 1e-300))) - np.floor(np.log10(self.std_error))))
-        )
+        digits = 6
+        if self.std_error > 0:
+            sizes = np.floor(np.log10([max(abs(self.value), 1e-300), self.std_error]))
+            digits = max(1, 2 + int(sizes[0] - sizes[1]))
         return f"Estimate({self.value:.{min(digits, 15)}g} ± {self.std_error:.2g})"
 
 
 def mean_of(function: Callable[[NDArray[Any]], Any], draws: NDArray[Any]) -> Estimate:
     """The expectation of a function of a configuration over draws (chains, draws, n)."""
-    groups = _group_means(_values(function, draws))
+    groups = _groups(_values(function, draws)).mean(axis=1)
     return _estimate(groups.mean(axis=0), _spread(groups))
 
 
@@ -68,7 +67,7 @@ def variance_of(function: Callable[[NDArray[Any]], Any], draws: NDArray[Any]) ->
     """The variance of a function of a configuration over draws (chains, draws, n), by the jackknife over groups."""
     values = _values(function, draws)
     values = values - values.mean(axis=(0, 1))  # the difference of two large squares would lose digits
-    first, second = _group_means(values), _group_means(values**2)
+    first, second = (_groups(part).mean(axis=1) for part in (values, values**2))
     num = len(first)
     if num < 2:
         return _estimate(second[0] - first[0] ** 2, np.full(first.shape[1:], np.nan))
@@ -83,8 +82,7 @@ def joint_frequencies(draws: NDArray[Any], variables: list[int], num_states: lis
     """Relative frequencies of the states of some variables together, an axis for each, in draws (chains, draws, n)."""
     size = int(np.prod(num_states))
     numbers = np.ravel_multi_index(tuple(draws[..., v].astype(np.int64) for v in variables), num_states)
-    parts = _groups(numbers)
-    groups = np.stack([np.bincount(part.reshape(-1), minlength=size) / part.size for part in parts])
+    groups = np.stack([np.bincount(part, minlength=size) / part.size for part in _groups(numbers)])
     mean, error = groups.mean(axis=0), _spread(groups)
     return Estimate(mean.reshape(num_states), error.reshape(num_states))
 
@@ -108,19 +106,12 @@ def _values(function: Callable[[NDArray[Any]], Any], draws: NDArray[Any]) -> Flo
     return values.reshape(chains, num, *values.shape[1:])
 
 
-def _groups(values: NDArray[Any]) -> list[NDArray[Any]]:
-    """Parts of equal size of values (chains, draws, ...) that are next to independent."""
+def _groups(values: NDArray[Any]) -> NDArray[Any]:
+    """Parts of equal size (parts, size, ...) of values (chains, draws, ...) that are next to independent."""
     chains, num = values.shape[:2]
     cuts = max(1, min(num, -(-_LEAST_GROUPS // chains)))
-    length = num // cuts
-    return [chain[k * length : (k + 1) * length] for chain in values for k in range(cuts)]
-
-
-def _group_means(values: FloatArray) -> FloatArray:
-    """The mean of every group."""
-    if values.shape[1] == 1:
-        return values[:, 0]
-    return np.stack([part.mean(axis=0) for part in _groups(values)])
+    size = num // cuts
+    return values[:, : cuts * size].reshape(chains * cuts, size, *values.shape[2:])
 
 
 def _spread(groups: FloatArray) -> FloatArray:

@@ -45,7 +45,7 @@ def test_an_interrupt_returns_what_was_collected(monkeypatch):
 
 def test_an_interrupt_while_burning_in_has_nothing_to_report(monkeypatch):
     stop_after(monkeypatch, 1)
-    with pytest.raises(Interrupted, match=r"^interrupted while burning in, before there was anything") as stopped:
+    with pytest.raises(Interrupted, match=r"^interrupted before there was anything") as stopped:
         sample(WEAK, num_chains=4, num_sweeps=640, seed=3)
     assert stopped.value.result is None
 

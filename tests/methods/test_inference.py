@@ -435,7 +435,7 @@ def test_gibbs_sampling_that_mixes_is_taken_before_replica_exchange(monkeypatch)
     with pytest.raises(fastmix.Interrupted) as stopped:
         infer(weak, memory_limit=NOTHING, time_limit=1.0, seed=1)
     assert stopped.value.result.method == "gibbs"
-    # Interrupted later, before replica exchange has averaged anything or anything but a moment: the trial.
+    # Interrupted later, before replica exchange has averaged anything: the trial.
     monkeypatch.setattr(Gibbs, "run", lambda *args: replace(run(*args), status=fastmix.Status.NOT_MIXED))
 
     def stop(*_):

@@ -17,7 +17,7 @@ from fastmix.errors import UnfitMethodError
 from fastmix.graphs import connected_components, erdos_renyi_edges
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.methods import swendsen_wang
-from fastmix.methods.swendsen_wang import ClusterChains, check_swendsen_wang, is_swendsen_wang
+from fastmix.methods.swendsen_wang import ClusterChains, is_swendsen_wang, normal_form
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import reduce_model
 from oracle.swendsen_wang import (
@@ -171,7 +171,7 @@ def with_table(table: Sequence[Sequence[float]]) -> MarkovRandomField:
 def test_refusals(model: MarkovRandomField, reason: str) -> None:
     assert not is_swendsen_wang(model)
     with pytest.raises(UnfitMethodError, match=reason):
-        check_swendsen_wang(model)
+        normal_form(model)
     with pytest.raises(UnfitMethodError, match=reason):
         ClusterChains(model, num_chains=1, seed=0)
 

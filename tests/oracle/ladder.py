@@ -7,9 +7,15 @@ import math
 import numpy as np
 
 import oracle
+from fastmix.chains.base import ParameterSets
 from fastmix.chains.generator import make_streams
-from fastmix.methods.tempering.ladder import derive_seed
-from fastmix.methods.tempering.path import TemperingPath
+from fastmix.methods.tempering.ladder import TemperingPath, derive_seed
+from fastmix.model import MarkovRandomField
+
+
+def model_at(path: TemperingPath, position: float) -> MarkovRandomField:
+    """One model of the path."""
+    return path.model.with_parameters(ParameterSets.of(path.thetas, path.coefficients([position])).theta(0))
 
 
 class NaiveLadder:
@@ -18,7 +24,7 @@ class NaiveLadder:
     def __init__(
         self, path: TemperingPath, positions: np.ndarray, states: np.ndarray, seed: int, phase: int = 1
     ) -> None:
-        self.models = [path.model_at(float(s)) for s in positions]
+        self.models = [model_at(path, float(s)) for s in positions]
         self.updates = [oracle.Updates(model) for model in self.models]
         self.num_rungs, self.num_ladders, self.n = states.shape
         self.x = [[list(map(int, states[k, c])) for c in range(self.num_ladders)] for k in range(self.num_rungs)]

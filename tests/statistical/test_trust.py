@@ -249,7 +249,7 @@ def test_first_order_transitions_of_cluster_moves(tell: Tell) -> None:
 
 
 def test_no_lower_bound_is_above_log_z(tell: Tell) -> None:
-    from fastmix.methods.tempering.path import make_path
+    from fastmix.methods.tempering.ladder import make_path
     from fastmix.methods.tempering.phases import find_phases, lower_bounds
 
     rng = np.random.default_rng(13)

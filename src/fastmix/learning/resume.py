@@ -15,7 +15,7 @@ from fastmix._clock import OutOfTimeError
 from fastmix.errors import FormatError
 from fastmix.learning.data import Dataset
 from fastmix.learning.optimise import Report
-from fastmix.methods.checkpoint import Checkpoint
+from fastmix.methods.sampling_run import Checkpoint
 
 __all__ = ["Ledger", "Rounds", "fingerprint"]
 

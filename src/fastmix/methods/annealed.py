@@ -24,7 +24,7 @@ from fastmix.chains.layout import rows_of
 from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.diagnostics import student_factor
 from fastmix.methods.starts import find_modes
-from fastmix.methods.swendsen_wang import ClusterChains, check_swendsen_wang
+from fastmix.methods.swendsen_wang import ClusterChains, normal_form
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import DrawResult, InferenceResult, Status
 
@@ -81,7 +81,7 @@ class Annealed(Method):
 
     def check(self, model: MarkovRandomField) -> None:
         """The model must be attractive; the message names an edge that is in the way."""
-        check_swendsen_wang(model)
+        normal_form(model)
 
     def run(self, model: MarkovRandomField, context: Context) -> AnnealedResult:
         """Marginals of the populations."""

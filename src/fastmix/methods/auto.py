@@ -72,11 +72,8 @@ class Auto(MemoryLimited):
             try:
                 result = _run(method, model, context, clock.part(1.0))
             except KeyboardInterrupt:
-                if tried is None:
+                if tried is None or choice.trial is None:
                     raise
-                result = tried
-            if tried is not None and choice.trial is not None and (result is tried or result.stats.get("cut_short")):
-                # Interrupted before it had averaged much: the short run has more.
                 stats = {**tried.stats, "stopped_by": "interrupt"}
                 method, result = choice.trial, replace(tried, status=Status.INTERRUPTED, stats=stats)
         stats = {"guarantee": method.guarantee, **result.stats, "reason": reason}
@@ -125,7 +122,7 @@ def _choose_other(model: MarkovRandomField, too_much: str, clock: Clock, log_z: 
     if log_z:
         return _choose_log_z(model, too_much)
     from fastmix.methods.sampler import Gibbs
-    from fastmix.methods.sampling_plan import MOST_BURN_IN, certified_sweeps, certify_quickly
+    from fastmix.methods.sampling_run import MOST_BURN_IN, certified_sweeps, certify_quickly
 
     certificate = certify_quickly(model, "systematic", clock)
     if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= MOST_BURN_IN:

@@ -38,12 +38,11 @@ if TYPE_CHECKING:
     from fastmix.executors import Pool
 
 __all__ = [
-    "DEFAULT_SECONDS", "LAST_SECONDS", "METHODS", "Context", "Method", "find_method", "make_method", "method_names",
+    "DEFAULT_SECONDS", "METHODS", "Context", "Method", "find_method", "make_method", "method_names",
     "option", "options_of", "refuse_unknown", "register", "run_method",
 ]  # fmt: skip
 
 DEFAULT_SECONDS = 60.0  # of runs that were given neither a time limit nor the amount of work
-LAST_SECONDS = 0.5  # of sampling after an interrupt, where nothing had been collected yet
 
 
 def option(

@@ -1,8 +1,4 @@
-"""What a run of independent chains knows about its own error: standard errors, effective sample sizes, R-hat.
-
-The sampler hands over sums after every batch of sweeps, :class:`BatchStatistics` keeps what is needed of them, and
-:func:`summarise` turns that into estimates. No draw is stored.
-"""
+"""What a run of independent chains knows about its own error, from sums over batches: standard errors, ESS, R-hat."""
 
 from __future__ import annotations
 
@@ -42,10 +38,8 @@ class BatchStatistics:
     Kept are the sums of every state entry and chain, and, for every state entry, the squares ``b_k (mean_kc - r)^2`` of
     the means of batches (``squares``) and of parts (``part_squares``) about a fixed reference r, the mean of the first
     batch, weighted by their lengths b_k and added over the chains c. Parts are long: the run of a chain has 2 of them,
-    and with fewer than 8 chains so many that there are 16 in all. ``expected_sweeps`` of the whole run decide where its
-    parts begin: a run that ended early has fewer, and what runs over counts to the last. A batch counts, as a whole, to
-    the part in which its middle lies (to the earlier one if that is the very border). ``num_part_sweeps``,
-    ``part_sums`` and ``part`` are of the part that is not complete. A batch costs one pass over its sums.
+    and with fewer than 8 chains so many that there are 16 in all, by the ``expected_sweeps`` of the run. A batch counts
+    to the part in which its middle lies. ``num_part_sweeps``, ``part_sums`` and ``part`` are of the last part so far.
     """
 
     def __init__(self, num_entries: int, num_chains: int, expected_sweeps: int) -> None:
@@ -123,45 +117,26 @@ def summarise(
     """A :class:`Summary`: marginals, standard errors, effective sample sizes and R-hat of a run.
 
     *Standard error.* With C chains, B batches of b_1 .. b_B sweeps, batch means ``m_kc`` and their weighted mean m,
-    ``se^2 = sum_kc b_k (m_kc - m)^2 / (C B - 1) / (C sum_k b_k)``: batch means pooled over the chains about the grand
-    mean ([2]_, [3]_), so that chains that disagree make the error larger. The same for the parts of the statistics,
-    which are few but long beside any autocorrelation that an answer could be trusted with, enlarged by Student's
-    quantile for their number; the larger of the two counts. Where chains disagree (R-hat above 1.01) it is at least
-    that of the chains, ``se^2 = sum_c (m_c - m)^2 / (C (C - 1))``. To its square that of ``1.5 s / (N' + 1.5)`` is
-    added: a neighborhood that N' independent looks would have met 1.5 times may never have been met, and could have
-    moved the probability by s. Here N' is the smallest effective sample size of the variable and its neighbors, at most
-    N over the memory of the chains, and s the width of the range of probabilities whose log-odds are within the swing
-    of those of m.
+    ``se^2 = sum_kc b_k (m_kc - m)^2 / (C B - 1) / (C sum_k b_k)`` (Argon and Andradóttir 2006, Flegal and Jones 2010);
+    or the same for the parts, which are few but long beside any autocorrelation that an answer could be trusted with,
+    enlarged by Student's quantile, if that is larger. Where chains disagree (R-hat above 1.01) it is at least that of
+    the chains, ``se^2 = sum_c (m_c - m)^2 / (C (C - 1))``. To its square that of ``1.5 s / (N' + 1.5)`` is added: a
+    neighborhood that N' independent looks would have met 1.5 times may never have been met, and could have moved the
+    probability by s. Here N' is the smallest effective sample size of the variable and its neighbors, at most N over
+    the memory of the chains, and s the width of the range of probabilities whose log-odds are within the swing of
+    those of m (:func:`log_odds_swings`, for sums of conditional probabilities; without swings s is 1).
 
     *Effective sample size.* The smallest over the states of ``m (1 - m) / se^2``, before anything is added to the
-    square, cut at ``N log10 N`` with ``N = C sum_k b_k`` as in [1]_; averages of conditional probabilities can exceed
-    N.
+    square, cut at ``N log10 N`` with ``N = C sum_k b_k``; it is N where all batches have the same mean.
 
-    *R-hat.* The largest over the states of the split R-hat [1]_ of the indicator of the state. With G parts of ``n_g``
-    sweeps and means ``m_g``, n the average length, ``W = sum_g n_g m_g (1 - m_g) / sum_g (n_g - 1)``,
-    ``V = sum_g n_g (m_g - m)^2 / (G - 1)`` and ``r_hat^2 = (n - 1) / n + V / (n W)``. The rank-normalised and folded
-    versions of [1]_ are the same number: on the two values of an indicator both are affine maps.
+    *R-hat.* The largest over the states of the split R-hat of the indicator of the state (Vehtari, Gelman, Simpson,
+    Carpenter and Bürkner 2021; rank-normalised and folded it is the same, as these maps are affine on two values). With
+    G parts of ``n_g`` sweeps and means ``m_g``, n the average length, ``V = sum_g n_g (m_g - m)^2 / (G - 1)`` and
+    ``W = sum_g n_g m_g (1 - m_g) / sum_g (n_g - 1)`` it is ``r_hat^2 = (n - 1) / n + V / (n W)``.
 
-    ``swings`` are those of :func:`log_odds_swings`, for sums of conditional probabilities; without them neighborhoods
-    can do everything, as for indicators of states. ``memory`` are the sweeps for which chains remembered where they
-    were started: what they may have missed since then is as slow. Nothing is NaN, by these rules.
-
-    - One batch: the standard errors are infinite, the effective sample sizes 0.
-    - All batches of all chains have the same mean: the state counts with an effective sample size of N (as in ArviZ),
-      and what is left of the standard error is the part for neighborhoods never met.
-    - A state that the unary forbids, or the only one it allows, is known: standard error 0. No other is below 2^-24, to
-      which conditional probabilities are rounded.
-    - R-hat is 1 where all parts are constant and equal, infinite where they are constant and differ, and infinite where
-      there is nothing to compare: one chain with one part, or parts of a single sweep.
-
-    References
-    ----------
-    .. [1] A. Vehtari, A. Gelman, D. Simpson, B. Carpenter and P.-C. Bürkner, "Rank-normalization, folding, and
-       localization: an improved R-hat for assessing convergence of MCMC", Bayesian Analysis 16, 2021.
-    .. [2] J. M. Flegal and G. L. Jones, "Batch means and spectral variance estimators in Markov chain Monte Carlo",
-       Annals of Statistics 38, 2010.
-    .. [3] N. T. Argon and S. Andradóttir, "Replicated batch means for steady-state simulations", Naval Research
-       Logistics 53, 2006.
+    Nothing is NaN. What the unary decides has standard error 0; no other is below 2^-24, to which conditional
+    probabilities are rounded, and all are infinite after one batch. R-hat is 1 where all parts are constant and equal,
+    infinite where they differ or there is nothing to compare.
     """
     certain = certain_entries(model)
     mean, std_error, constant, r_hat = _estimates(statistics)
@@ -177,8 +152,11 @@ def summarise(
     if model.num_variables:
         starts = model.unary_offsets[:-1]
         entry_ess, r_hat = np.minimum.reduceat(entry_ess, starts), np.maximum.reduceat(r_hat, starts)
-    looks = np.minimum(_with_neighbors(entry_ess, model), total / max(1.0, memory))
-    looks = np.repeat(looks, model.num_states)
+    looks, (i, j) = np.minimum(entry_ess, total / max(1.0, memory)), model.edges.T
+    least = looks.copy()  # of each variable and its neighbors
+    np.minimum.at(least, i, looks[j])
+    np.minimum.at(least, j, looks[i])
+    looks = np.repeat(least, model.num_states)
     unseen = _spans(model, mean, swings) * _UNSEEN / (looks + _UNSEEN)
     std_error = np.maximum(np.hypot(std_error, unseen), _RESOLUTION)
     std_error[certain] = 0.0
@@ -192,10 +170,9 @@ def assess_mixing(
 ) -> tuple[Status, str]:
     """Whether the chains agree, ``Status.OK`` or ``Status.NOT_MIXED``, and a sentence that says why.
 
-    The limits are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), "Rank-normalization, folding, and
-    localization". Chains must also have had the time to come back 100 times to where some of them were started (the
-    memory of the summary), and one or two cannot vouch for each other unless a certificate covers the burn-in
-    (``certified``). A pass is no proof: chains that are all stuck in the same place agree.
+    Beside the limits of Vehtari and others, chains must have had the time to come back 100 times to where some of them
+    were started, and one or two cannot vouch for each other unless a certificate covers the burn-in (``certified``). A
+    pass is no proof: chains that are all stuck in the same place agree.
     """
     n = len(summary.r_hat)
     if not n:
@@ -308,12 +285,3 @@ def _spans(model: MarkovRandomField, mean: FloatArray, swings: FloatArray | None
     with np.errstate(invalid="ignore", divide="ignore"):
         spans = mean / (mean + other * factor) - mean * factor / (mean * factor + other)
     return np.where(inner, spans, (factor < 1.0).astype(float))  # a mean of 0 or 1 may be a rounded one
-
-
-def _with_neighbors(values: FloatArray, model: MarkovRandomField) -> FloatArray:
-    """The smallest of the values (n,) of each variable and its neighbors."""
-    result = values.copy()
-    i, j = model.edges.T
-    np.minimum.at(result, i, values[j])
-    np.minimum.at(result, j, values[i])
-    return result

@@ -1,4 +1,4 @@
-"""Perfect samples: configurations that follow the model exactly, by coupling from the past."""
+"""Draws that follow the model exactly: by coupling from the past, and in Bayesian networks given the parents."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import IntArray
-from fastmix._checks import check_count
-from fastmix._clock import OutOfTimeError, Report
+from fastmix._checks import check_count, choose_seed
+from fastmix._clock import Clock, OutOfTimeError, Report
 from fastmix._memory import check_memory
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.generator import make_streams
@@ -24,12 +24,13 @@ from fastmix.methods.base import Context, Method, option, run_method
 from fastmix.methods.starts import starts_matter
 from fastmix.methods.swendsen_wang import is_swendsen_wang
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.results import DrawResult, Status, jsonable
+from fastmix.model.network import BayesianNetwork
+from fastmix.results import DrawResult, Status, jsonable, provenance
 from fastmix.theory.bias import safe_matrix
 from fastmix.theory.dependency import Dependency
 from fastmix.theory.norms import smallest_norm
 
-__all__ = ["Perfect", "PerfectSamples", "perfect_sample"]
+__all__ = ["Perfect", "PerfectSamples", "ancestral_sample", "perfect_sample"]
 
 _EPOCHS = 48  # streams of a sample: one for every doubling of the past
 _MAX_STATES = 64  # bits of a set
@@ -188,6 +189,48 @@ def perfect_sample(
     )
 
 
+def ancestral_sample(network: BayesianNetwork, *, num_draws: int = 1000, seed: int | None = None) -> DrawResult:
+    """Independent exact configurations of a Bayesian network without evidence, with their relative frequencies.
+
+    Variables are drawn one after another, each given its parents (:meth:`BayesianNetwork.sample`): nothing has to mix.
+    The result is about ``network.to_model()``; with evidence use :func:`fastmix.draw_exact` or :func:`fastmix.sample`
+    on that. The seed is drawn and returned when not given. A :class:`ResourceError` if the draws need more than half of
+    the free memory.
+
+    Examples
+    --------
+    >>> tables = [[0.8, 0.2], [[0.9, 0.1], [0.3, 0.7]]]
+    >>> rain = BayesianNetwork(["rain", "wet"], [["no", "yes"]] * 2, [[], [0]], tables)
+    >>> result = ancestral_sample(rain, num_draws=10_000, seed=1)
+    >>> result.method, result.marginals[1].round(2).tolist()
+    ('ancestral', [0.78, 0.22])
+    """
+    if not isinstance(network, BayesianNetwork):
+        raise TypeError(f"network must be a BayesianNetwork, got {type(network).__name__}")
+    clock, chosen = Clock(), choose_seed(seed)
+    states = network.sample(num_draws, seed=chosen)
+    model = network.to_model()
+    mean, error = DrawResult.frequencies(model, states)
+    updates = states.size
+    return DrawResult(
+        model=model,
+        method="ancestral",
+        status=Status.OK,
+        node_marginals=mean,
+        edge_marginals=None,
+        log_z=None,
+        stats={
+            "guarantee": "independent exact draws; the standard errors are those of frequencies",
+            "note": "ancestral sampling: every variable was drawn given its parents", "num_draws": len(states),
+            "stopped_by": "done", "updates": updates, "updates_per_second": updates / max(clock.used(), 1e-9),
+            **clock.stats(),
+        },
+        provenance=provenance(model, seed=chosen, num_draws=len(states), evidence=None),
+        states=states,
+        std_error=error,
+    )  # fmt: skip
+
+
 def _reason(model: MarkovRandomField) -> str:
     """Why the past is forgotten, or an error that says why it might not be."""
     if model.num_variables and model.num_states.max() > _MAX_STATES:
@@ -236,10 +279,7 @@ class _Past:
         return make_streams(self.seed, numbers.start * _EPOCHS, count).T.reshape(-1, _EPOCHS, 4)
 
     def sample(self, number: int, streams: NDArray[np.uint32], check: Callable[[], None]) -> tuple[IntArray, int]:
-        """The configuration of a sample at the present, and how many sweeps ago its chains began.
-
-        ``check`` is called every now and then, and may end it by an exception.
-        """
+        """The configuration of a sample at the present, and how many sweeps ago chains began; ``check`` may end it."""
         from fastmix.methods.perfect_kernels import bound_binary, bound_general
 
         run: Any = bound_binary if self.binary else bound_general

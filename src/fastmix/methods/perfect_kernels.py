@@ -96,8 +96,6 @@ def bound_general(  # type: ignore[no-untyped-def]
                     if t == s:
                         continue
                     lead = noise[s] - noise[t]
-                    blocked = False
-                    free = False
                     for k in range(indptr[i], indptr[i + 1]):
                         known = sets[neighbors[k]]
                         best = -np.inf
@@ -110,22 +108,12 @@ def bound_general(  # type: ignore[no-untyped-def]
                                     best = max(best, own - tables[base + t * row_steps[k]])
                             known >>= uint64(1)
                             x += 1
-                        if best == -np.inf:
-                            blocked = True
-                        elif best == np.inf:
-                            free = True
-                        else:
-                            lead += best
+                        lead += best
                     for f in range(around[i], around[i + 1]):
-                        best = _best_lead(sets, states, incident, tables, f, s, t, digits)
-                        if best == -np.inf:
-                            blocked = True
-                        elif best == np.inf:
-                            free = True
-                        else:
-                            lead += best
-                    # Ties have probability zero; the smaller state wins them, so that exactly one is left in the end.
-                    if blocked or not (free or lead > 0.0 or (lead == 0.0 and s < t)):
+                        lead += _best_lead(sets, states, incident, tables, f, s, t, digits)
+                    # What one neighbor forbids no other allows: the sum is -inf, or NaN. Ties have probability zero;
+                    # the smaller state wins them, so that exactly one is left in the end.
+                    if not (lead > 0.0 or (lead == 0.0 and s < t)):
                         possible = False
                         break
                 if possible:

@@ -14,7 +14,7 @@ from fastmix.errors import Interrupted, UnfitMethodError
 from fastmix.methods.base import Context, Method, option
 from fastmix.methods.sample_result import SampleResult
 from fastmix.methods.sampler import Gibbs, run_chains
-from fastmix.methods.sampling_plan import NUM_SWEEPS, certified_sweeps, default_chains
+from fastmix.methods.sampling_run import NUM_SWEEPS, certified_sweeps, default_chains
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction
 from fastmix.results import InferenceResult, jsonable

@@ -21,7 +21,7 @@ from fastmix.theory.criteria import bias_after_updates
 from fastmix.theory.dependency import Dependency
 from fastmix.theory.intervals import Intervals, rigorous_intervals
 
-__all__ = ["CONFIDENCE", "ChainResult", "SampleResult", "TemperResult", "bias_bounds", "sweep_order"]
+__all__ = ["CONFIDENCE", "ChainResult", "SampleResult", "TemperResult", "bias_bounds"]
 
 CONFIDENCE = 0.95
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
@@ -174,14 +174,9 @@ def bias_bounds(model: MarkovRandomField, burn_in: int, schedule: str, dependenc
         bias = bias_after(model, burn_in, schedule="random", dependency=dependency)
         bias = np.full(n, min(1.0, float(bias.sum()) * (1.0 + 1e-12)))
     else:
-        order = sweep_order(model, schedule)
+        order = model.structure.visit_order[0].astype(np.int64) if schedule == "systematic" else None
         known = cast("Literal['systematic', 'random']", schedule)
         bias = bias_after(model, burn_in + 1, schedule=known, order=order, dependency=dependency)
     if schedule != "systematic" and bias.max(initial=0.0) > _ROUNDING:
         bias = np.minimum(bias, bias_after_updates(model, float(burn_in) * n))
     return bias
-
-
-def sweep_order(model: MarkovRandomField, schedule: str) -> IntArray | None:
-    """The order of a systematic sweep (n,); None for other schedules."""
-    return model.structure.visit_order[0].astype(np.int64) if schedule == "systematic" else None

@@ -20,20 +20,9 @@ from fastmix.chains.cpu import CpuChains
 from fastmix.chains.host import HostChains
 from fastmix.errors import FormatError, Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, find_method, make_method, option, run_method
-from fastmix.methods.checkpoint import Checkpoint
 from fastmix.methods.diagnostics import assess_mixing, log_odds_swings, summarise
 from fastmix.methods.sample_result import SampleResult
-from fastmix.methods.sampling_plan import (
-    NUM_SWEEPS,
-    SCHEDULES,
-    Plan,
-    Schedule,
-    certified_plan,
-    check_plan,
-    default_chains,
-    promise,
-)
-from fastmix.methods.sampling_run import Run, edge_averages
+from fastmix.methods.sampling_run import SCHEDULES, Checkpoint, Plan, Run, Schedule, edge_averages, make_plan, promise
 from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
@@ -41,8 +30,6 @@ from fastmix.results import Status
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from fastmix.executors import Pool
 
 __all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "run_chains", "sample"]
 
@@ -151,9 +138,9 @@ class SwendsenWang(_Sampler):
 
     def check(self, model: MarkovRandomField) -> None:
         """The model must be attractive; the message names an edge that is in the way."""
-        from fastmix.methods.swendsen_wang import check_swendsen_wang
+        from fastmix.methods.swendsen_wang import normal_form
 
-        check_swendsen_wang(model)
+        normal_form(model)
 
 
 def sample(
@@ -276,31 +263,20 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     """Marginals of a reduced model by chains of a method."""
     clock, seed, backend = context.clock, context.seed, context.backend
     gibbs = isinstance(method, Gibbs)
-    accuracy, asked = getattr(method, "accuracy", None), getattr(method, "schedule", None)
-    start, num_draws, estimator = method.start, method.num_draws, method.estimator
+    accuracy = getattr(method, "accuracy", None)
+    start, estimator, edges = method.start, method.estimator, bool(context.edge_marginals)
     saved = None if method.checkpoint is None else Checkpoint(method.checkpoint, method.checkpoint_seconds)
-    schedule: Schedule
-    if accuracy is None:
-        plan, schedule = _plan(model, method), asked or "systematic"
-    else:
-        plan, schedule = certified_plan(model, accuracy, asked, clock)
-    check_plan(model, plan, num_draws, accuracy, backend)
+    plan, schedule = make_plan(model, method, context)
     states, key_seed = None, seed
     if not isinstance(start, str):
         assert context.reduction is not None
         states = _start_states(context.reduction, start, plan.num_chains)
-        if starts_matter(model) and (np.atleast_1d(model.log_weight(states)) == -np.inf).any():
-            raise ValueError("start must not hold configurations that a factor forbids")
-    if isinstance(start, SampleResult) and states is not None:
-        # Going on with the same seed must not draw the same numbers again.
-        key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
+        if isinstance(start, SampleResult):  # going on with the same seed must not draw the same numbers again
+            key_seed = int.from_bytes(hashlib.sha256(f"{seed} ".encode() + states.tobytes()).digest()[:8], "little")
     changes = schedule == "random-burn-in"
     first = schedule if not changes else "random" if plan.burn_in else "systematic"
-    make = partial(
-        _engine, model, method.name, plan.num_chains, estimator=estimator, num_threads=context.num_threads,
-        pool=context.pool,
-    )  # fmt: skip
-    engine, place = make(key_seed, first, backend=backend)
+    make = partial(_engine, model, method.name, plan.num_chains, context, estimator=estimator)
+    engine, place = make(seed=key_seed, backend=backend, schedule=first)
     modes, at_modes = np.zeros((0, model.num_variables), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if states is None:
         if start == "dispersed" and accuracy is None and plan.num_chains > 1:
@@ -312,16 +288,15 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         states, at_modes = dispersed_states(model, plan.num_chains // size, modes, rng, limited)
         states = np.repeat(states, size, axis=0)
     engine.set_states(states)
-    average, edges = estimator == "rao-blackwell", bool(context.edge_marginals)
-    run = Run(model, engine, plan, num_draws, method.history_at, edges, average, watch=at_modes)
+    run = Run(model, engine, plan, method, edges, at_modes)
     if changes and plan.burn_in:
         # Other numbers than those of the burn-in; on the CPU, or the first engine would have refused.
-        run.following = lambda: make((key_seed + 1) % 2**63, "systematic")[0]
+        run.following = lambda: make(seed=(key_seed + 1) % 2**63, backend="cpu", schedule="systematic")[0]
     if clock.asked is not None and method.num_sweeps is None and accuracy is None and saved is None:
         run.fills_time, run.fills_burn_in = True, method.burn_in is None
     if saved is not None:
         begun = hashlib.sha256(states.tobytes()).hexdigest()
-        key = f"{model.content_hash} {method.name} {plan} {schedule} {estimator} {num_draws} {run.history_at} "
+        key = f"{model.content_hash} {method.name} {plan} {schedule} {estimator} {run.num_draws} {run.history_at} "
         key += f"{key_seed} {edges} {begun}" + ("" if engine.device == "cpu" else " cuda")
         parts = saved.resume(key, seed)
         try:
@@ -338,12 +313,11 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         stopped_by = "interrupt"
     if run.statistics.num_batches == 0:
         if stopped_by == "interrupt":
-            early = " while burning in," if run.done < 0 else ""
-            raise Interrupted(f"interrupted{early} before there was anything to report")
+            raise Interrupted("interrupted before there was anything to report")
         raise NotConvergedError(f"sampling stopped ({stopped_by}) before there was anything to report")
-    swings = log_odds_swings(model) if gibbs and average and schedule != "random" else None
+    swings = log_odds_swings(model) if gibbs and run.averages and schedule != "random" else None
     memory = 1.0
-    if run.burn_sums is not None and run.plan.burn_in:
+    if run.plan.burn_in:
         own = (modes[: len(at_modes)], run.burn_sums / run.plan.burn_in, run.plan.burn_in)
         mean = run.statistics.sums.sum(axis=1) / (run.statistics.num_chains * run.statistics.num_sweeps)
         memory = max(remembered_sweeps(model, *burned, mean) for burned in (own, *scouted))
@@ -368,8 +342,8 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         "updates_per_second": run.updates_per_second(), "bias": plan.bias, "note": note, "stopped_by": stopped_by,
         "backend": place,
     }  # fmt: skip
-    if run.pairs is not None:
-        stats["edge_marginals"] = "conditional averages" if average else "counts of pairs"
+    if edges:
+        stats["edge_marginals"] = "conditional averages" if run.averages else "counts of pairs"
     whole = plan.num_chains > 1 and run.engine.group_size == 1  # variances of groups say nothing about those of chains
     return SampleResult(
         model=model,
@@ -390,22 +364,13 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
     )
 
 
-def _plan(model: MarkovRandomField, method: _Sampler) -> Plan:
-    """The numbers of a run that no accuracy sets."""
-    going_on = isinstance(method.start, SampleResult)
-    chains = int(method.num_chains or (len(method.start.states) if going_on else default_chains(model)))
-    sweeps = int(method.num_sweeps or NUM_SWEEPS)
-    default = 0 if going_on else sweeps // 10
-    return Plan(chains, sweeps, default if method.burn_in is None else int(method.burn_in))
-
-
 def _scout(
     model: MarkovRandomField, method: str, plan: Plan, modes: IntArray, seed: int, clock: Clock
 ) -> list[tuple[IntArray, FloatArray, int]]:
     """Modes (K, n) that few chains have no room for, averages (E, K) of others that burn in from them, and sweeps."""
     if not len(modes) or not plan.burn_in:
         return []
-    engine, _ = _engine(model, method, len(modes), seed + 1, "systematic", estimator="rao-blackwell")
+    engine = _cpu_chains(model, method, len(modes), seed + 1)
     engine.set_states(modes)
     clock, done = clock.part(_SCOUT_SHARE), 0
     while done < plan.burn_in and not clock.past():
@@ -416,60 +381,52 @@ def _scout(
 
 
 def _engine(
-    model: MarkovRandomField,
-    method: str,
-    num_chains: int,
-    seed: int,
-    schedule: Any,
-    *,
-    estimator: Any,
-    num_threads: int | None = 1,
-    backend: str = "cpu",
-    kernel: Any = None,
-    pool: Pool | None = None,
+    model: MarkovRandomField, method: str, num_chains: int, context: Context, *, seed: int, backend: str, **options: Any
 ) -> tuple[Chains, str]:
     """The sampler, with its chains shared among the workers of a pool, and what it runs on in words."""
-    structure, forbidden = model.structure, model.has_forbidden
-
-    def make_cpu() -> Chains:
-        if method == "swendsen-wang":
-            from fastmix.methods.swendsen_wang import ClusterChains
-
-            return ClusterChains(model, num_chains=num_chains, seed=seed, num_threads=num_threads)
-        return CpuChains(
-            structure, num_chains=num_chains, seed=seed, schedule=schedule, estimator=estimator,
-            num_threads=num_threads, forbidden=forbidden, kernel=kernel,
-        )  # fmt: skip
 
     def make_cuda() -> Chains:
         from fastmix.chains.cuda.chains import CudaChains
         from fastmix.chains.cuda.device import choose_group_size
 
-        if schedule != "systematic":
+        if options["schedule"] != "systematic":
             raise UnfitMethodError(
                 "schedule must be systematic on the GPU, which makes no random updates; use backend='cpu'"
             )
-        size = choose_group_size(structure, num_chains, forbidden=forbidden)
-        return CudaChains(
-            structure, num_chains=num_chains, seed=seed, estimator=estimator, group_size=size, forbidden=forbidden
-        )
-
-    chains, place = make_chains("cpu" if method == "swendsen-wang" else backend, make_cpu, make_cuda)
-    if method != "swendsen-wang":
+        size = choose_group_size(model.structure, num_chains, forbidden=model.has_forbidden)
+        chains = CudaChains(
+            model.structure, num_chains=num_chains, seed=seed, estimator=options["estimator"], group_size=size,
+            forbidden=model.has_forbidden,
+        )  # fmt: skip
         chains.load(model.parameters)
-    if pool is not None and isinstance(chains, HostChains):
+        return chains
+
+    make_cpu = partial(_cpu_chains, model, method, num_chains, seed, context.num_threads, **options)
+    chains, place = make_chains("cpu" if method == "swendsen-wang" else backend, make_cpu, make_cuda)
+    if context.pool is not None and isinstance(chains, HostChains):
         from fastmix.chains.sharing import Sharing
 
         kernel = chains.kernel if isinstance(chains, CpuChains) else None
-        make = partial(_twin, model, method, schedule, estimator, kernel)
+        make = partial(_cpu_chains, model, method, kernel=kernel, **options)
         least = _SHARED_CHAINS if kernel in ("table", "field", "layers") else 1
-        chains.share(Sharing(pool, make, num_chains, least=least))
+        chains.share(Sharing(context.pool, make, num_chains, least=least))
     return chains, place
 
 
-def _twin(model: MarkovRandomField, method: str, schedule: str, estimator: str, kernel: Any, num_chains: int) -> Chains:
-    """A sampler for some of the chains of another."""
-    return _engine(model, method, num_chains, 0, schedule, estimator=estimator, kernel=kernel)[0]
+def _cpu_chains(
+    model: MarkovRandomField, method: str, num_chains: int, seed: int = 0, num_threads: int = 1, **options: Any
+) -> Chains:
+    """Chains of a sampler, all of them or, for a worker, some; the options are those of :class:`CpuChains`."""
+    if method == "swendsen-wang":
+        from fastmix.methods.swendsen_wang import ClusterChains
+
+        return ClusterChains(model, num_chains=num_chains, seed=seed, num_threads=num_threads)
+    chains = CpuChains(
+        model.structure, num_chains=num_chains, seed=seed, num_threads=num_threads, forbidden=model.has_forbidden,
+        **options,
+    )  # fmt: skip
+    chains.load(model.parameters)
+    return chains
 
 
 def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntArray:
@@ -484,4 +441,7 @@ def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntAr
     flat = number[original.unary_offsets[reduction.variables] + given[:, reduction.variables]]
     if (flat < 0).any() or (model.log_unary[flat] == -np.inf).any():  # cluster moves leave such states in
         raise ValueError("start must not hold states that are forbidden")
-    return flat - model.unary_offsets[:-1]
+    states = flat - model.unary_offsets[:-1]
+    if starts_matter(model) and (np.atleast_1d(model.log_weight(states)) == -np.inf).any():
+        raise ValueError("start must not hold configurations that a factor forbids")
+    return states

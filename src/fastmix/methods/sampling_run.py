@@ -1,60 +1,198 @@
-"""A run of chains in batches: what is done, what is collected, and what a checkpoint holds."""
+"""A run of chains in batches: how many there are, what a certificate says about them, what is collected and saved."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import io
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
+from fastmix._memory import available_memory, check_memory
 from fastmix.chains.base import Chains
-from fastmix.methods.checkpoint import Checkpoint
+from fastmix.errors import FastmixError, FormatError, UnfitMethodError
 from fastmix.methods.diagnostics import BatchStatistics, summarise
-from fastmix.methods.sampling_plan import MANY_CHAINS, Plan
+from fastmix.methods.sample_result import CONFIDENCE, SampleResult
 from fastmix.model import MarkovRandomField
+from fastmix.theory.certificates import Certificate, certify
+from fastmix.theory.norms import Norm
 
-__all__ = ["Run", "edge_averages"]
+if TYPE_CHECKING:
+    from fastmix.methods.base import Context
+    from fastmix.methods.sampler import _Sampler
 
+__all__ = [
+    "MOST_BURN_IN", "NUM_SWEEPS", "SCHEDULES", "Checkpoint", "Plan", "Run", "Schedule", "certified_sweeps",
+    "certify_quickly", "default_chains", "edge_averages", "make_plan", "promise",
+]  # fmt: skip
+
+Schedule = Literal["systematic", "random", "random-burn-in"]
+SCHEDULES: tuple[str, ...] = get_args(Schedule)
+
+_MANY_CHAINS = 64
+NUM_SWEEPS = 10_000
+# Variables, and their states but one, of all chains together by default, and chains: beyond that, more sweeps of fewer
+# chains are worth more in the same time, because every chain burns in and has its sums.
+_MOST_SITES, _MOST_CUTS, _LEAST_CHAINS = 1 << 20, 1 << 22, 4
+_MOST_CERTIFIED = 1e12  # updates of all chains together to burn in: about an hour
+_BIAS = 1e-3  # of every marginal, where burning in is certified
+MOST_BURN_IN = NUM_SWEEPS // 2  # then
+_CHAIN_BYTES = 48  # beside its states and sums
+_DRAW_BYTES = 34  # a state of a draw: one as kept, one stacked, and four 8-byte arrays in mapping it to the original
 _BURN_SHARE, _MARGIN = 0.1, 1.05  # of a time limit to burn in; more sweeps than fit the rest, which then ends them
 _BATCHES = 64
 _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
 _FIRST_STEP = 64  # a time limit is looked at after every step: the first is this part of what a step can be
+_FORMAT, _VERSION = b"fastmix checkpoint", 2
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The numbers of a run; ``bias`` is what a certificate promises about what is averaged."""
+
+    num_chains: int
+    num_sweeps: int
+    burn_in: int
+    bias: float | None = None
+
+
+def make_plan(model: MarkovRandomField, method: _Sampler, context: Context) -> tuple[Plan, Schedule]:
+    """The numbers of a run and the order of updates; refused where they do not fit the memory."""
+    accuracy, asked = getattr(method, "accuracy", None), getattr(method, "schedule", None)
+    if accuracy is not None:
+        plan, schedule = _certified_plan(model, accuracy, asked, context.clock)
+    else:
+        going_on = isinstance(method.start, SampleResult)
+        chains = method.num_chains or (len(method.start.states) if going_on else default_chains(model))
+        sweeps = method.num_sweeps or NUM_SWEEPS
+        default = 0 if going_on else sweeps // 10
+        burn_in = default if method.burn_in is None else method.burn_in
+        plan, schedule = Plan(int(chains), int(sweeps), int(burn_in)), asked or "systematic"
+    _check_plan(model, plan, method.num_draws, accuracy, context.backend)
+    return plan, schedule
+
+
+def _certified_plan(
+    model: MarkovRandomField, accuracy: float, schedule: Schedule | None, clock: Clock
+) -> tuple[Plan, Schedule]:
+    """What brings every probability within an accuracy, with 95 % confidence, and the order of updates."""
+    # Hoeffding: exp(-2 C (accuracy / 2)^2) * 2 <= 1 - confidence.
+    chains = math.ceil(math.log(2.0 / (1.0 - CONFIDENCE)) / (2.0 * (accuracy / 2) ** 2))
+    orders: tuple[Schedule, ...] = ("systematic", "random-burn-in") if schedule is None else (schedule,)
+    tried = []
+    for order in orders:
+        most, seconds = _MOST_CERTIFIED / chains, clock.rest(0.2)
+        certificate = certify_chains(model, accuracy / 2, order, max_updates=most, time_limit=seconds)
+        tried.append(certificate)
+        if certificate.certified:
+            break
+    else:
+        raise UnfitMethodError(
+            f"accuracy needs a certified model, and this one has a dependency norm of {tried[0].norm_value:.3g}: "
+            "give num_sweeps instead, or project the model first"
+        )
+    # The sweep that is averaged is the last of those that Dobrushin's criterion counts, in the same order.
+    counted = order != "random-burn-in" and certificate.criterion == "dobrushin"
+    burn_in = max(0, certified_sweeps(certificate) - counted)
+    return Plan(chains, 1, burn_in, certificate.max_bias), order
+
+
+def certify_chains(
+    model: MarkovRandomField,
+    accuracy: float,
+    schedule: str,
+    *,
+    norm: Norm | None = None,
+    max_updates: float | None = None,
+    time_limit: float | None = None,
+) -> Certificate:
+    """The certificate for marginals of chains of a schedule; of the joint distribution, if that may change."""
+    if schedule == "systematic":
+        return certify(
+            model, accuracy=accuracy, criterion="dobrushin", schedule="systematic", per_variable=True, norm=norm,
+            order=model.structure.visit_order[0].astype(np.int64), time_limit=time_limit,
+        )  # fmt: skip
+    return certify(
+        model, accuracy=accuracy, schedule="random", per_variable=schedule != "random-burn-in", max_updates=max_updates,
+        time_limit=time_limit,
+    )  # fmt: skip
+
+
+def certified_sweeps(certificate: Certificate) -> int:
+    """Sweeps of a certified model, of n random updates each where those are what is certified."""
+    if certificate.num_sweeps is not None:
+        return certificate.num_sweeps
+    assert certificate.num_updates is not None
+    return -(-certificate.num_updates // max(1, len(certificate.bias)))
+
+
+def default_chains(model: MarkovRandomField) -> int:
+    """Chains of a run that was not told how many: 64, but fewer for large models."""
+    n, cuts = model.num_variables, len(model.log_unary) - model.num_variables
+    most = min(_MOST_SITES // max(1, n), _MOST_CUTS // max(1, cuts))
+    return int(np.clip(most, _LEAST_CHAINS, _MANY_CHAINS))
+
+
+def certify_quickly(model: MarkovRandomField, schedule: str, clock: Clock) -> Certificate:
+    """The certificate for a bias of 0.001 after a burn-in of a usual length, in a tenth of the time that is left."""
+    most = float(MOST_BURN_IN) * max(1, model.num_variables)
+    # The cheapest of the norms.
+    return certify_chains(model, _BIAS, schedule, norm="inf", max_updates=most, time_limit=clock.rest(0.1))
+
+
+def promise(model: MarkovRandomField, burn_in: int, schedule: str, clock: Clock) -> str | None:
+    """What the certificate guarantees after the burn-in, if anything."""
+    try:
+        certificate = certify_quickly(model, "random-burn-in" if schedule == "random" else schedule, clock)
+    except FastmixError:  # too large for a certificate: nothing to promise
+        return None
+    if not certificate.certified or certified_sweeps(certificate) > burn_in:
+        return None
+    bias = certificate.accuracy
+    return f"after {burn_in} sweeps no marginal is off by more than {bias:g} but for chance; intervals() are proven"
+
+
+def _check_plan(model: MarkovRandomField, plan: Plan, num_draws: int, accuracy: float | None, backend: str) -> None:
+    """Refuse chains whose configurations, draws and, but for groups of chains on a GPU, sums do not fit the memory."""
+    n, chains = model.num_variables, plan.num_chains
+    each = _CHAIN_BYTES + 24.0 * n + (24.0 * len(model.log_unary) if backend == "cpu" else 0.0)
+    what, way_out = f"num_chains {chains}", "run fewer chains"
+    if accuracy is not None:
+        what, way_out = f"accuracy {accuracy:g}, which takes {chains} chains,", "ask for less accuracy"
+    check_memory(chains * each, what, way_out)
+    if num_draws > plan.num_sweeps:
+        raise ValueError(f"num_draws must be at most num_sweeps, {plan.num_sweeps}, got {num_draws}")
+    required = float(chains) * num_draws * n * _DRAW_BYTES
+    check_memory(required, f"num_draws {num_draws} of {chains} chains", "keep fewer, or run fewer chains")
 
 
 class Run:
     """A run in progress: what is done, what is collected, and what a checkpoint holds."""
 
     def __init__(
-        self,
-        model: MarkovRandomField,
-        engine: Chains,
-        plan: Plan,
-        num_draws: int,
-        history_at: Sequence[int],
-        edge_marginals: bool,
-        average_pairs: bool,
-        *,
-        watch: IntArray,
+        self, model: MarkovRandomField, engine: Chains, plan: Plan, method: _Sampler, edges: bool, watch: IntArray
     ) -> None:
-        # Sums over the burn-in (entries of log_unary, those that are watched) of some groups of chains.
-        self.watch = watch
-        self.burn_sums = np.zeros((len(model.log_unary), len(watch))) if watch.size else None
+        self.watch = watch  # some groups of chains, and their sums over the burn-in
+        self.burn_sums = np.zeros((len(model.log_unary), len(watch)))
         self.model, self.engine, self.plan = model, engine, plan
         self.done = -plan.burn_in  # sweeps, negative while burning in
         self.statistics = BatchStatistics(len(model.log_unary), engine.num_chains // engine.group_size, plan.num_sweeps)
-        self.history_at = [t for t in history_at if 0 < t <= plan.num_sweeps]
+        self.history_at = [t for t in method.history_at if 0 < t <= plan.num_sweeps]
         self.history: list[tuple[int, FloatArray]] = []
         self.draws: list[NDArray[Any]] = []
-        self.num_draws = num_draws
-        self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
-        self.averages_pairs = average_pairs
+        self.num_draws, self.averages = method.num_draws, method.estimator == "rao-blackwell"
+        self.pairs = np.zeros(len(model.log_pairwise)) if edges else None
         self._set_stops()
         self.seconds = 0.0
         self.fills_time = self.fills_burn_in = False  # whether a time limit is to be used up
@@ -74,7 +212,7 @@ class Run:
         self.pair_every = max(1, planned // _EDGE_COUNTS)
         # Long runs have more batches, so that an interrupt loses a second of work at most.
         most = int(_BATCH_UPDATES / max(1, self.model.num_variables * engine.num_chains))
-        least = _LEAST_OF_MANY if engine.num_chains >= MANY_CHAINS else _LEAST_BATCH
+        least = _LEAST_OF_MANY if engine.num_chains >= _MANY_CHAINS else _LEAST_BATCH
         self.batch = min(planned, max(least, min(most, math.ceil(planned / _BATCHES))))
         self.statistics.expected_sweeps = planned
 
@@ -117,7 +255,7 @@ class Run:
                 target = 0 if self.done < 0 else self.next_stop()
                 start = clock.used()
                 count = min(step, target - self.done)
-                watched = self.done < 0 and self.burn_sums is not None
+                watched = self.done < 0 and len(self.watch) > 0
                 self.engine.sweep(count, collect=self.done >= 0 or watched)
                 self.done += count
                 seconds = clock.used() - start
@@ -125,7 +263,7 @@ class Run:
                 if clock.limit is not None:
                     step = max(1, step // 2) if seconds > self.engine.step_seconds else min(most, 2 * step)
                 cut = self.done < 0 and clock.past(0.5 * share) and checkpoint is None
-                if self.burn_sums is not None and watched and (checkpoint is not None or self.done == 0 or cut):
+                if watched and (checkpoint is not None or self.done == 0 or cut):
                     self.burn_sums += self._take_sums()[:, self.watch]
                 if self.done == 0:
                     if self.fills_time:
@@ -169,7 +307,7 @@ class Run:
             states = self.engine.get_states()
             self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
         if self.pairs is not None and done % self.pair_every == 0:
-            self.engine.add_pairs(self.pairs, average=self.averages_pairs)
+            self.engine.add_pairs(self.pairs, average=self.averages)
         return since_batch
 
     def updates_per_second(self) -> float:
@@ -188,7 +326,7 @@ class Run:
             "draws": np.array(self.draws, dtype=np.uint16),
             "trace": np.array([m for _, m in self.history]),
             "pairs": np.zeros(0) if self.pairs is None else self.pairs.copy(),
-            "burn_sums": np.zeros(0) if self.burn_sums is None else self.burn_sums.copy(),
+            "burn_sums": self.burn_sums.copy(),
         }
         return parts | {f"statistics_{k}": v for k, v in self.statistics.to_arrays().items()}
 
@@ -203,8 +341,7 @@ class Run:
         self.history = list(zip(self.history_at, parts["trace"], strict=False))
         if self.pairs is not None:
             self.pairs = parts["pairs"].copy()
-        if self.burn_sums is not None:
-            self.burn_sums = parts["burn_sums"].copy()
+        self.burn_sums = parts["burn_sums"].copy()
         self.statistics.restore({k.removeprefix("statistics_"): v for k, v in parts.items()})
 
 
@@ -213,3 +350,78 @@ def edge_averages(model: MarkovRandomField, pairs: FloatArray | None) -> FloatAr
     if pairs is None:
         return None
     return np.asarray(pairs / max(pairs[: model.pairwise_offsets[1]].sum() if len(pairs) else 1.0, 1.0))
+
+
+class Checkpoint:
+    """A checkpoint file of one run, read and verified at once if it exists; ``seed`` is that of the run in it.
+
+    A line has the name and version of the format and the SHA-256 sum of what follows: arrays in NumPy's npz format.
+    ``seconds`` is the least time between two writes. A file that is not a checkpoint, of another version or damaged is
+    a :class:`FormatError`; a folder that does not exist a FileNotFoundError, now and not after the first half minute.
+    """
+
+    def __init__(self, path: str, seconds: float) -> None:
+        self.path, self.seconds = path, seconds
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, "the folder does not exist", folder)
+        self._found = self._read() if os.path.exists(path) else None
+        self.seed = None if self._found is None else int(self._found["seed"])
+        self._head: dict[str, NDArray[Any]] = {}
+        self.last = time.monotonic()
+
+    def resume(self, options: str, seed: int) -> dict[str, NDArray[Any]] | None:
+        """What was saved, or None if there is no file yet; ``options`` is all else that determines the run.
+
+        A :class:`FormatError` if the file is of a run with another seed or other options.
+        """
+        key = hashlib.sha256(options.encode()).hexdigest()
+        self._head = {"seed": np.array(str(seed)), "key": np.array(key)}
+        if self._found is None:
+            return None
+        if self.seed != seed:
+            raise FormatError(
+                f"{self.path}: the checkpoint belongs to a run with seed {self.seed}, got seed {seed}; leave the seed "
+                "out to go on with it"
+            )
+        if str(self._found["key"]) != key:
+            raise FormatError(f"{self.path}: the checkpoint belongs to a run with another model or other options")
+        parts, self._found = self._found, None
+        return {name: array for name, array in parts.items() if name not in self._head}
+
+    def save(self, arrays: dict[str, NDArray[Any]], *, now: bool = False) -> None:
+        """Replace the file if it is old enough, or at once."""
+        if not now and time.monotonic() - self.last < self.seconds:
+            return
+        buffer = io.BytesIO()
+        np.savez(buffer, **self._head, **arrays)  # type: ignore[arg-type]
+        content = buffer.getvalue()
+        from fastmix.io.files import atomic_write  # readers of formats are slow to load
+
+        with atomic_write(self.path, binary=True) as stream:
+            stream.write(b"%s %d %s\n" % (_FORMAT, _VERSION, hashlib.sha256(content).hexdigest().encode()))
+            stream.write(content)
+        self.last = time.monotonic()
+
+    def _read(self) -> dict[str, NDArray[Any]]:
+        from fastmix.io.files import read_bytes
+
+        # What atomic_write compresses for the sake of its name is read back in the same way.
+        line, _, content = read_bytes(self.path, max(1, available_memory() // 2)).partition(b"\n")
+        words = line.removeprefix(_FORMAT).decode("ascii", "replace").split()
+        if not line.startswith(_FORMAT) or len(words) != 2:
+            raise FormatError(f"{self.path}: not a checkpoint of fastmix")
+        if words[0] != str(_VERSION):
+            raise FormatError(
+                f"{self.path}: a checkpoint of version {words[0]}, this fastmix reads version {_VERSION}; remove the "
+                "file to begin anew"
+            )
+        try:
+            if hashlib.sha256(content).hexdigest() != words[1]:
+                raise ValueError
+            with np.load(io.BytesIO(content), allow_pickle=False) as data:
+                parts = dict(data)
+            int(parts["seed"]), parts["key"]
+        except Exception:  # where the sum is right, somebody made this: whatever goes wrong, it is no checkpoint
+            raise FormatError(f"{self.path}: the checkpoint is damaged; remove the file to begin anew") from None
+        return parts

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastmix._arrays import BoolArray, FloatArray, IntArray
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.methods.preparation import find_allowed
@@ -29,9 +29,7 @@ _WORK = 3e8  # table entries that all descents together may look at, if each mad
 def starts_matter(model: MarkovRandomField) -> bool:
     """Whether chains must start where nothing is forbidden.
 
-    Where pairs are forbidden every conditional distribution is defined (or the model is refused), and one sweep leads
-    from anywhere to where nothing is. Factors over more variables may forbid states of the others of their scope
-    together, beside any state of a variable; a chain that starts elsewhere never gets there.
+    One sweep leads to where no pair is, but factors over more variables may forbid all that an update can choose from.
     """
     return bool(model.num_factors) and model.has_forbidden
 
@@ -45,8 +43,8 @@ def check_starts(model: MarkovRandomField) -> None:
 def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
     """Configurations (count, n) at random among those that the unaries allow.
 
-    Uniformly, but where starts matter (:func:`starts_matter`) those that are forbidden are replaced by allowed ones
-    near them, or, if a search finds none, refused. After the limit of the clock those found so far are taken again.
+    Uniformly, but where starts matter those that are forbidden are replaced by allowed ones near them, after the limit
+    of the clock by those found so far.
     """
     states = _uniform_states(model, count, rng)
     if starts_matter(model):
@@ -88,38 +86,61 @@ def find_modes(model: MarkovRandomField, *, seed: int, count: int = _MOST_MODES,
     same state; and at random configurations. From the best of what these lead to it begins again at the hopeful
     configuration without the states taken so far, which is where the opposite of an ordered phase is found.
 
-    All are different and of positive weight; there may be none if pairs are forbidden. Fewer than ``count`` are found
-    when descents meet, would take more than a second, or when the limit of the clock is past.
+    All are different and of positive weight; there may be none if pairs are forbidden, and fewer than ``count`` when
+    descents meet, would take more than a second, or when the limit of the clock is past.
     """
     n = model.num_variables
     work = 10.0 * (len(model.log_unary) + 2.0 * len(model.log_pairwise) + 3.0 * len(model.log_factors))
     most = int(min(2 * count + _MOST_CONSTANT, _WORK / max(1.0, work)))
     if not n or not model.num_edges or most < 1 or count < 1 or clock.past():
         return np.zeros((0, n), dtype=np.int64)
-    found = _Found(model)
-    free = np.ones(len(model.log_unary), dtype=np.bool_)
-    starts = [found.hopeful(free), best_states(model, model.log_unary)]
+    from fastmix.methods.mode_kernels import descend, hopeful
+
+    arrays, free = finite_arrays(model), np.ones(len(model.log_unary), dtype=np.bool_)
+
+    def hope() -> IntArray:
+        states = np.zeros(n, dtype=np.int64)
+        hopeful(states, free, *arrays)
+        return states
+
+    def extend(found: IntArray, states: IntArray) -> tuple[IntArray, FloatArray]:
+        """What was found and what descents from some states lead to, all different, with their log-weights."""
+        for k in range(len(states)):
+            descend(states[k : k + 1], *arrays, _MOST_SWEEPS)
+            if clock.past():
+                states = states[: k + 1]
+                break
+        # As np.unique with an axis, which takes seconds for a million variables: bytes sort as the numbers do.
+        rows = {row.astype(">u4").tobytes(): row for row in (*found, *states)}
+        found = np.array([rows[key] for key in sorted(rows)])
+        weights = np.atleast_1d(model.log_weight(found))
+        return found[weights > -np.inf], weights[weights > -np.inf]
+
+    starts = [hope(), best_states(model, model.log_unary)]
     constants = range(min(int(model.num_states.max()), _MOST_CONSTANT, most // 2))
     starts += [np.minimum(k, model.num_states - 1) for k in constants]
     random = _uniform_states(model, max(0, min(count, most - len(starts))), np.random.default_rng([seed, 4]))
-    found.add(np.array([*starts[:most], *random]), clock)
+    found, weights = extend(np.zeros((0, n), dtype=np.int64), np.array([*starts[:most], *random]))
     for _ in range(min(3, int(model.num_states.max()) - 1, most)):
-        if not len(found.states) or clock.past():
+        if not len(found) or clock.past():
             break
-        taken = model.unary_offsets[:-1] + found.states[found.weights.argmax()]
+        taken = model.unary_offsets[:-1] + found[weights.argmax()]
         free[taken] = np.add.reduceat(free, model.unary_offsets[:-1], dtype=np.int64) == 1  # one must be left
-        found.add(found.hopeful(free)[None], clock)
-    return found.spread(count)
+        found, weights = extend(found, hope()[None])
+    # The largest, then each time the one that differs most from all that were taken, the larger of equals.
+    found = found[np.argsort(-weights, kind="stable")]
+    distance = np.full(len(found), n + 1)
+    chosen: list[int] = []
+    while len(chosen) < min(count, len(found)):
+        chosen.append(int(distance.argmax()))
+        distance = np.minimum(distance, (found != found[chosen[-1]]).sum(axis=1))
+    return found[chosen]
 
 
 def dispersed_states(
     model: MarkovRandomField, count: int, modes: IntArray, rng: np.random.Generator, clock: Clock = NO_LIMIT
 ) -> tuple[IntArray, IntArray]:
-    """Configurations (count, n) to start chains from, and which of them are modes.
-
-    Half of them, as far as there are modes (any number, n), are the first of these, evenly spaced among the others,
-    which are uniformly random.
-    """
+    """Configurations (count, n) to start chains from, at random but up to half at the first modes, and which are."""
     states = random_states(model, count, rng, clock)
     modes = modes[: count // 2]
     places = ((2 * np.arange(len(modes)) + 1) * count) // (2 * max(1, len(modes)))
@@ -132,10 +153,9 @@ def remembered_sweeps(
 ) -> float:
     """Sweeps for which chains that burnt in from modes (K, n) remembered these, the largest of all.
 
-    The overlap of a chain with its mode is the number of variables in the states of the mode, beyond what the answer
-    (``mean``) has. An overlap that decays exponentially with time t is on average over the w sweeps of the burn-in
-    (``burned``, by entries and chains) ``f = t / w (1 - exp(-w / t))`` of what it was at the start, and
-    ``t = w f (1 - f + f^2 / 2) / (1 - f)`` to 4 %. Chance makes it longer, never shorter: the largest is taken.
+    The overlap of a chain with its mode is the number of variables in its states, beyond what the answer (``mean``)
+    has. If it decays exponentially with time t, its average over the w sweeps of the burn-in (``burned``) is
+    ``f = t / w (1 - exp(-w / t))`` of what it was, and ``t = w f (1 - f + f^2 / 2) / (1 - f)`` to 4 %.
     """
     longest = 0.0
     for k, mode in enumerate(modes):
@@ -148,53 +168,8 @@ def remembered_sweeps(
     return num_sweeps * share * (1.0 - share + 0.5 * share * share) / (1.0 - share) if share < 1.0 else math.inf
 
 
-class _Found:
-    """Configurations at the ends of descents, all different, with their log-weights."""
-
-    def __init__(self, model: MarkovRandomField) -> None:
-        self.model = model
-        self.states = np.zeros((0, model.num_variables), dtype=np.int64)
-        self.weights = np.zeros(0)
-        self._arrays = finite_arrays(model)
-
-    def add(self, starts: IntArray, clock: Clock = NO_LIMIT) -> None:
-        """Descend from configurations (any number, n), from one at least."""
-        from fastmix.methods.mode_kernels import descend
-
-        states = np.ascontiguousarray(starts)
-        for k in range(len(states)):
-            descend(states[k : k + 1], *self._arrays, _MOST_SWEEPS)
-            if clock.past():
-                states = states[: k + 1]
-                break
-        # As np.unique with an axis, which takes seconds for a million variables: bytes sort as the numbers do.
-        rows = {row.astype(">u4").tobytes(): row for row in (*self.states, *states)}
-        states = np.array([rows[key] for key in sorted(rows)])
-        weights = np.atleast_1d(self.model.log_weight(states))
-        self.states, self.weights = states[weights > -np.inf], weights[weights > -np.inf]
-
-    def hopeful(self, free: BoolArray) -> IntArray:
-        """The hopeful configuration (n,) of free states."""
-        from fastmix.methods.mode_kernels import hopeful
-
-        states = np.zeros(self.model.num_variables, dtype=np.int64)
-        hopeful(states, free, *self._arrays)
-        return states
-
-    def spread(self, count: int) -> IntArray:
-        """The largest, then each time the one that differs most from all that were taken, the larger of equals."""
-        order = np.argsort(-self.weights, kind="stable")
-        states = self.states[order]
-        distance = np.full(len(states), states.shape[1] + 1)
-        chosen: list[int] = []
-        while len(chosen) < min(count, len(states)):
-            chosen.append(int(distance.argmax()))
-            distance = np.minimum(distance, (states != states[chosen[-1]]).sum(axis=1))
-        return states[chosen]
-
-
 def finite_arrays(model: MarkovRandomField) -> tuple[Any, ...]:
-    """The arrays of a search, with a large penalty for -inf: a descent could not tell bad from worse otherwise."""
+    """The arrays of a search, with a large penalty for -inf: a descent must tell bad from worse."""
     from fastmix.chains.layout import directed_arrays
 
     *rest, tables, unary_starts, unary, num_states = directed_arrays(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -22,7 +22,7 @@ from fastmix.errors import UnfitMethodError
 from fastmix.graphs.basics import two_sides
 from fastmix.model import MarkovRandomField, check_pairwise
 
-__all__ = ["ClusterChains", "NormalForm", "centred_tables", "check_swendsen_wang", "is_swendsen_wang", "normal_form"]
+__all__ = ["ClusterChains", "NormalForm", "centred_tables", "is_swendsen_wang", "normal_form"]
 
 
 # What a table may miss its form by, relative to its largest entry or to 1: sums of a few rounded terms, and logarithms
@@ -35,34 +35,18 @@ _BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one
 class ClusterChains(HostChains):
     """Chains of Swendsen-Wang sweeps on an attractive Ising or Potts model with any unaries.
 
-    The model must be, up to functions of one variable in the tables,
-    ``p(x) ~ exp(sum_i u_i(x_i) + sum_ij J_ij [x_i = x_j])`` with all ``J_ij >= 0``. These functions are found and
-    moved into the unaries. Binary variables are relabelled where that makes negative couplings positive, so that for
-    instance an antiferromagnet on a grid will do; states go in and out with the labels of the model.
+    The model must be ``p(x) ~ exp(sum_i u_i(x_i) + sum_ij J_ij [x_i = x_j])`` with all ``J_ij >= 0``, up to functions
+    of one variable in the tables, and after relabelling binary variables (:func:`normal_form`); states go in and out
+    with the labels of the model. Unaries may be -inf, tables not; leave forbidden states in.
 
     One sweep: every edge whose ends agree becomes a bond with probability ``1 - exp(-J)``; every cluster of variables
     joined by bonds draws one new state s for all its members i with probability proportional to
     ``exp(sum_i u_i(s))``. Every chain starts at a draw from the model without couplings.
 
-    Unaries may be -inf, tables not; the state counts at the ends of a coupling must be equal, so leave forbidden states
-    in. The number of threads changes no bit of the results.
-
-    Notes
-    -----
-    *Why the target is left invariant* (Edwards and Sokal, Phys. Rev. D 38, 1988). With q = exp(-J) and bonds b,
-
-        p(x, b) ~ prod_i exp(u_i(x_i)) prod_ij ( q_ij [b_ij = 0] + (1 - q_ij) [b_ij = 1] [x_i = x_j] )
-
-    is the model when summed over b, and a sweep draws b given x, then x given b: two Gibbs steps. Unaries enter the
-    second exactly, without a ghost spin. No bond at all has positive probability, so that every allowed configuration
-    can follow every other in one sweep.
-
-    *Sums* are Rao-Blackwellised: a sweep adds, for each variable, the distribution that its cluster draws from: the
-    mean, given the bonds, of the indicators of its states. For a chain that alternates two blocks of variables, here
-    x and b, this lowers the variance of averages over sweeps, too (Liu, Wong and Kong, Biometrika 81, 1994).
-
-    Probabilities of bonds are met to 1.5 * 2**-32. Time: O(n + m) per sweep, practically. Memory: 12 bytes an edge, 8
-    bytes a unary entry, a byte a variable and chain (four from 257 states on), and with sums 8 bytes a chain and entry.
+    The target is left invariant (Edwards and Sokal, Phys. Rev. D 38, 1988): a sweep draws bonds given states, then
+    states given bonds, which are two Gibbs steps for a distribution of both whose sum over the bonds is the model.
+    Sums have, for each variable, the distribution that its cluster draws from, which lowers the variance of averages
+    (Liu, Wong and Kong, Biometrika 81, 1994). Probabilities of bonds are met to 1.5 * 2**-32.
     """
 
     def __init__(
@@ -76,9 +60,8 @@ class ClusterChains(HostChains):
         kind: type[np.unsignedinteger[Any]] = np.uint8 if model.num_states.max(initial=1) <= 256 else np.uint32
         self._states: NDArray[Any] = np.zeros((self.num_chains, model.num_variables), dtype=kind)
         self._random = make_streams(self.seed, 0, self.num_chains).T.copy()
-        self._sums: FloatArray | None = None
-        self._num_collected = 0
-        self._run(self._form.uncoupled(), 1, collect=False)
+        self._sums, self._num_collected = np.zeros((self.num_chains, len(model.log_unary))), 0
+        self._run(1, coupled=False)
 
     def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
         """Go on with the parameters ``coefficients[0] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`."""
@@ -99,40 +82,25 @@ class ClusterChains(HostChains):
         count = check_count("num_sweeps", num_sweeps, least=0)
         if self.sharing is not None and self.sharing.call(self, "sweep", count, collect=collect):
             return
-        if collect:
-            if self._sums is None:
-                self._sums = np.zeros((self.num_chains, len(self.model.log_unary)))
-            self._num_collected += count
-        self._run(self._form, count, collect=collect)
+        self._num_collected += count if collect else 0
+        self._run(count, collect=collect)
 
     def take_sums(self) -> FloatArray:
-        """Sums over the sweeps collected since the last call, (entries of log_unary, num_chains), and start anew.
-
-        An entry is the sum over sweeps of the probability of the state given the bonds of the sweep.
-        """
-        sums, count = self._sums, self._num_collected
-        self._sums, self._num_collected = None, 0
-        if sums is None:
-            return np.zeros((len(self.model.log_unary), self.num_chains))
-        if self._form.binary:
+        """Sums (entries of log_unary, num_chains) over sweeps of probabilities of states given bonds; start anew."""
+        sums, count, flips = self._sums, self._num_collected, self._form.flips
+        self._sums, self._num_collected = np.zeros(sums.shape), 0
+        if (self.structure.num_states == 2).all():  # kernels have added those of state 0
             np.subtract(count, sums[:, ::2], out=sums[:, 1::2])
-        flips = self._form.flips
         return (sums[:, _flipped_entries(self.model, flips)] if flips.any() else sums).T
 
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
         """Configurations, generators and sums of some chains."""
-        sums = None if self._sums is None else self._sums[first:last].copy()
-        return self._states[first:last].copy(), self._random[first:last].copy(), sums, self._num_collected
+        arrays = self._states, self._random, self._sums
+        return *(array[first:last].copy() for array in arrays), self._num_collected
 
     def unpack(self, first: int, last: int, parts: tuple[Any, ...]) -> None:
         """Let some chains go on from what others were."""
-        self._states[first:last], self._random[first:last], sums, self._num_collected = parts
-        if sums is None:
-            self._sums = None
-            return
-        if self._sums is None:
-            self._sums = np.zeros((self.num_chains, len(self.model.log_unary)))
-        self._sums[first:last] = sums
+        self._states[first:last], self._random[first:last], self._sums[first:last], self._num_collected = parts
 
     def get_random_state(self) -> NDArray[np.uint64]:
         """The streams (num_chains, 4), which :meth:`set_random_state` takes back."""
@@ -142,34 +110,28 @@ class ClusterChains(HostChains):
         """Continue as an engine did that gave this state."""
         self._random[...] = state
 
-    def _run(self, form: NormalForm, num_sweeps: int, *, collect: bool) -> None:
+    def _run(self, num_sweeps: int, *, collect: bool = False, coupled: bool = True) -> None:
         """Sweeps of all chains."""
-        sums = self._sums if collect else None
+        from fastmix.methods.swendsen_wang_kernels import sweep_clusters
+
+        edges, unaries = self._form.arrays[:3], self._form.arrays[3:]
+        if not coupled:
+            edges = tuple(array[:0] for array in edges)
+        run: Any = partial(sweep_clusters, *edges, *unaries, self._states, self._random, self._sums)
         num_updates = self.num_chains * num_sweeps * self.model.num_variables
         few = num_updates < self.threads.few
         blocks = 1 if few else min(self.num_chains, _BLOCKS_PER_THREAD * self.threads.count)
         bounds = [self.num_chains * k // blocks for k in range(blocks + 1)]
-        self.threads.run(
-            [partial(form.sweep, self._states, self._random, block, num_sweeps, sums) for block in pairwise(bounds)],
-            num_updates,
-        )
-
-
-def check_swendsen_wang(model: MarkovRandomField) -> None:
-    """Raise unless :class:`ClusterChains` can sample from the model, see :func:`normal_form`."""
-    normal_form(model)
+        self.threads.run([partial(run, *block, num_sweeps, collect) for block in pairwise(bounds)], num_updates)
 
 
 def is_swendsen_wang(model: MarkovRandomField) -> bool:
-    """Whether :func:`check_swendsen_wang` accepts the model."""
+    """Whether :class:`ClusterChains` can sample from the model."""
     try:
-        check_swendsen_wang(model)
+        normal_form(model)
     except UnfitMethodError:
         return False
     return True
-
-
-# -- the form that sweeps work on -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,39 +145,13 @@ class NormalForm:
     unary_offsets: IntArray
     flips: BoolArray  # binary variables whose states are exchanged, (n,)
 
-    @property
-    def binary(self) -> bool:
-        """Whether all variables have two states."""
-        return bool((np.diff(self.unary_offsets) == 2).all())
-
-    def uncoupled(self) -> NormalForm:
-        """The unaries alone."""
-        return replace(self, heads=self.heads[:0], tails=self.tails[:0], couplings=self.couplings[:0])
-
     @cached_property
-    def _arrays(self) -> tuple[NDArray[Any], ...]:
-        """Edges, thresholds for the probabilities 1 - exp(-J) of bonds, and unaries, binary ones as differences."""
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Edges, thresholds for the probabilities 1 - exp(-J) of bonds, unaries, and differences of binary ones."""
         thresholds = np.minimum(np.round(-np.expm1(-self.couplings) * 2.0**32), MAX_THRESHOLD).astype(np.uint32)
-        edges = self.heads, self.tails, thresholds
-        if self.binary:
-            return *edges, self.log_unary[::2] - self.log_unary[1::2]
-        return *edges, self.unary_offsets, self.log_unary
-
-    def sweep(
-        self,
-        states: NDArray[Any],
-        random: NDArray[np.uint32],
-        block: tuple[int, int],
-        num_sweeps: int = 1,
-        sums: FloatArray | None = None,
-    ) -> None:
-        """Sweep the chains of a block of flipped states (any number, n) with generators (any number, 4), in place."""
-        from fastmix.methods import swendsen_wang_kernels as kernels
-
-        run: Any = kernels.run_general if len(self._arrays) == 5 else kernels.run_binary
-        kept = np.zeros((1, 0)) if sums is None else sums
-        with np.errstate(over="ignore"):  # random numbers wrap around when Numba's compiler is switched off
-            run(*self._arrays, states, random, kept, *block, num_sweeps, sums is not None)
+        binary = (np.diff(self.unary_offsets) == 2).all()
+        fields = self.log_unary[::2] - self.log_unary[1::2] if binary else np.zeros(0)
+        return self.heads, self.tails, thresholds, self.unary_offsets, self.log_unary, fields
 
 
 def normal_form(model: MarkovRandomField, what: str = "Swendsen-Wang") -> NormalForm:

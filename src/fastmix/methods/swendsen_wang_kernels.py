@@ -1,15 +1,10 @@
 """Compiled Swendsen-Wang sweeps and Houdayer moves of clusters. Import it inside functions only: it needs Numba.
 
-A sweep of one chain has two parts. *Bonds*: every edge takes one random number; an edge whose ends agree is kept when
-the number is below its threshold, and its ends are united. *Clusters*: in the order of their smallest variables, every
-cluster of more than one state takes one random number and draws the state of all its variables. So the draws are
-fixed by the model alone, not by how clusters are found.
-
-Clusters are found by Rem's union-find: every variable points to one that is not larger, and of two pointers that
-differ the larger is moved to the smaller on the way up (splicing; Patwary, Blair and Manne 2010). It needs no sizes,
-the root is the smallest variable of its cluster, and one pass in ascending order points all variables to their roots.
-
-Every chain has its own stream of random numbers (:mod:`fastmix.chains.generator`): an edge takes one, a cluster two.
+A sweep draws bonds, with a random number for every edge, and then clusters in the order of their smallest variables,
+with two numbers for each that has a choice: the draws do not depend on how clusters are found. That is by Rem's
+union-find (Patwary, Blair and Manne 2010): every variable points to one that is not larger, and of two pointers that
+differ the larger is moved to the smaller on the way up. The root is the smallest variable of its cluster, and one pass
+in ascending order points all variables to their roots.
 """
 
 from __future__ import annotations
@@ -21,12 +16,9 @@ import numpy as np
 from fastmix._jit import inner, outer
 from fastmix.chains.kernels import _next, _uniform
 
-__all__ = ["exchange_clusters", "run_binary", "run_general"]
+__all__ = ["exchange_clusters", "sweep_clusters"]
 
 _BLOCK = 1024  # edges whose bonds are drawn before their ends are united: the list stays in the first cache
-
-
-# -- bonds ----------------------------------------------------------------------------------------------------------
 
 
 @inner
@@ -65,9 +57,6 @@ def _bond(heads, tails, thresholds, x, parent, bonds, random):  # type: ignore[n
             e = bonds[k]
             _unite(parent, np.uint64(heads[e]), np.uint64(tails[e]))
     random[0], random[1], random[2], random[3] = s0, s1, s2, s3
-
-
-# -- clusters -------------------------------------------------------------------------------------------------------
 
 
 @inner
@@ -142,44 +131,28 @@ def _assign_general(offsets, log_unary, x, parent, work, random, sums, collect):
     random[0], random[1], random[2], random[3] = s0, s1, s2, s3
 
 
-# -- sweeps ---------------------------------------------------------------------------------------------------------
-
-
 @outer
-def run_binary(  # type: ignore[no-untyped-def]
-    heads, tails, thresholds, fields, states, random_states, sums, first, last, num_sweeps, collect
+def sweep_clusters(  # type: ignore[no-untyped-def]
+    heads, tails, thresholds, offsets, log_unary, fields, states, random_states, sums, first, last, num_sweeps, collect
 ):
-    """Sweeps of the chains from ``first`` to ``last - 1`` of a model whose variables are all binary.
+    """Sweeps of the chains from ``first`` to ``last - 1``.
 
     ``heads`` and ``tails`` (m,) are the ends of the edges, ``thresholds`` (m,) the probabilities of a bond between
-    equal ends, ``fields`` (n,) log-potentials of state 0 less those of state 1, which may be infinite. With ``collect``
-    the probabilities of state 0 given the bonds are added to every other entry of ``sums`` (num_chains, 2 n), else a
-    row of any length.
+    equal ends; log-potentials are flat, with offsets (n + 1,) of the variables, and may be -inf. With ``collect`` the
+    probabilities of the states given the bonds are added to ``sums`` (num_chains, entries). If all variables are
+    binary, ``fields`` (n,) has log-potentials of state 0 less those of state 1, and those of state 0 alone are added;
+    otherwise it is empty.
     """
-    n = len(fields)
-    parent, work, bonds = np.empty(n, np.uint32), np.empty(n), np.empty(_BLOCK, np.uint64)
-    for c in range(first, last):
-        x, random, row = states[c], random_states[c], sums[c if collect else 0]
-        for _ in range(num_sweeps):
-            _bond(heads, tails, thresholds, x, parent, bonds, random)
-            _assign_binary(fields, x, parent, work, random, row, collect)
-
-
-@outer
-def run_general(  # type: ignore[no-untyped-def]
-    heads, tails, thresholds, offsets, log_unary, states, random_states, sums, first, last, num_sweeps, collect
-):
-    """The same for any numbers of states: log-potentials and sums are flat, with offsets (n + 1,) of the variables."""
     n = len(offsets) - 1
     parent, work, bonds = np.empty(n, np.uint32), np.empty(len(log_unary)), np.empty(_BLOCK, np.uint64)
     for c in range(first, last):
-        x, random, row = states[c], random_states[c], sums[c if collect else 0]
+        x, random, row = states[c], random_states[c], sums[c]
         for _ in range(num_sweeps):
             _bond(heads, tails, thresholds, x, parent, bonds, random)
-            _assign_general(offsets, log_unary, x, parent, work, random, row, collect)
-
-
-# -- clusters of two ladders ------------------------------------------------------------------------------------------
+            if len(fields):
+                _assign_binary(fields, x, parent, work, random, row, collect)
+            else:
+                _assign_general(offsets, log_unary, x, parent, work, random, row, collect)
 
 
 @outer

@@ -14,8 +14,7 @@ from fastmix.chains.cuda.exchange_kernels import EXCHANGE_TAG
 from fastmix.graphs import complete_edges
 from fastmix.instances import random_tables
 from fastmix.methods.tempering import api
-from fastmix.methods.tempering.ladder import CudaLadder
-from fastmix.methods.tempering.path import make_path
+from fastmix.methods.tempering.ladder import CudaLadder, make_path
 from fastmix.model import MarkovRandomField
 from oracle import MASK
 from oracle.cuda import philox, uniform
@@ -93,13 +92,13 @@ def test_rounds_are_those_of_the_naive_ladder(make, kernel, monkeypatch):
             naive.round(number)
         assert np.array_equal(ladder.get_states(), naive.states()), f"round {number}"
     assert np.array_equal(ladder.chains.get_top_states(), naive.states()[-1])
-    counts = ladder.counts()
+    counts = ladder.chains.exchanges()
     np.testing.assert_allclose(counts.sums, naive.exchanges, rtol=1e-9, atol=1e-9)
     assert counts.trips.tolist() == naive.trips
     sums = ladder.chains.take_sums()
     np.testing.assert_allclose(sums.mean(axis=1) / ladder.per_ensemble, naive.sums.mean(axis=1), atol=1e-6)
     ladder.chains.clear()
-    assert not ladder.counts().sums.any()
+    assert not ladder.chains.exchanges().sums.any()
     assert not ladder.chains.take_sums().any()
 
 

@@ -9,16 +9,18 @@ from test_ladder import MODELS, attractive, mixed, small
 import oracle
 from fastmix._clock import Clock
 from fastmix.chains.annealing import Annealing
-from fastmix.methods.tempering.ladder import Ladder
-from fastmix.methods.tempering.log_z import bridge, guess_steps, lower_bound
-from fastmix.methods.tempering.path import make_path
+from fastmix.methods.tempering.ladder import Ladder, make_path
 from fastmix.methods.tempering.rungs import (
     annealed_weights,
+    bridge,
     first_ladder,
+    guess_steps,
+    lower_bound,
     next_position,
     respace,
     start_population,
 )  # fmt: skip
+from oracle.ladder import model_at
 
 POSITIONS = np.array([0.0, 0.3, 0.7, 1.0])
 
@@ -26,15 +28,15 @@ POSITIONS = np.array([0.0, 0.3, 0.7, 1.0])
 def exact_sums(name: str, shifts: np.ndarray, num_ensembles: int = 2) -> tuple[np.ndarray, np.ndarray]:
     """What exchanges would add up on average, by enumeration, and the true log-ratios."""
     path = make_path(MODELS[name]())
-    laws = [oracle.joint(path.model_at(s)).reshape(-1) for s in POSITIONS]
-    weights = [np.array(oracle.log_weights(path.model_at(s))) for s in POSITIONS]
+    laws = [oracle.joint(model_at(path, s)).reshape(-1) for s in POSITIONS]
+    weights = [np.array(oracle.log_weights(model_at(path, s))) for s in POSITIONS]
     sums = np.zeros((6, len(POSITIONS) - 1, num_ensembles))
     for k, shift in enumerate(shifts):
         d = weights[k + 1] - weights[k]
         sums[0, k], sums[2, k], sums[3, k] = 1.0, laws[k] @ d, laws[k + 1] @ d
         sums[4, k] = laws[k] @ (1 / (1 + np.exp(shift - d)))
         sums[5, k] = laws[k + 1] @ (1 / (1 + np.exp(d - shift)))
-    logs = [oracle.log_z(path.model_at(s)) for s in POSITIONS]
+    logs = [oracle.log_z(model_at(path, s)) for s in POSITIONS]
     return sums, np.diff(logs)
 
 
@@ -78,13 +80,13 @@ def test_guesses_stay_between_the_averages():
 
 
 def population(path, size: int, seed: int = 0) -> Annealing:
-    return start_population(path, Ladder(path, seed=0).population(size, seed=seed), seed=seed)
+    return start_population(path, size, seed=seed)
 
 
 def test_a_population_starts_with_exact_draws():
     path = make_path(mixed())
     draws = population(path, 100_000).chains.get_states().T
-    start = path.model_at(0.0)
+    start = model_at(path, 0.0)
     for i, law in enumerate(oracle.node_marginals(start)):
         counts = np.bincount(draws[i], minlength=len(law))
         error = np.sqrt(law * np.maximum(1 - law, 0.0) * draws.shape[1])
@@ -95,7 +97,7 @@ def test_a_population_starts_with_exact_draws():
 def test_the_mean_of_annealed_weights_is_the_ratio_of_normalisers(make_model):
     path = make_path(make_model())
     weights = np.exp(annealed_weights(path, population(path, 200_000), np.array([0.0, 0.5, 0.8, 1.0])))
-    truth = math.exp(oracle.log_z(path.model_at(1.0)) - path.log_z)
+    truth = math.exp(oracle.log_z(model_at(path, 1.0)) - path.log_z)
     assert abs(weights.mean() - truth) < 5.5 * weights.std() / math.sqrt(weights.size)
     # A sabotaged twin: weights of the wrong sign.
     assert abs((1 / weights).mean() - truth) > 5.5 * (1 / weights).std() / math.sqrt(weights.size)
@@ -105,7 +107,7 @@ def test_stopping_early_leaves_the_weights_valid():
     path = make_path(small())
     clock = Clock(1e-9)  # over at once
     weights = np.exp(annealed_weights(path, population(path, 200_000), np.linspace(0.0, 1.0, 100), clock=clock))
-    truth = math.exp(oracle.log_z(path.model_at(1.0)) - path.log_z)
+    truth = math.exp(oracle.log_z(model_at(path, 1.0)) - path.log_z)
     assert abs(weights.mean() - truth) < 5.5 * weights.std() / math.sqrt(weights.size)
 
 
@@ -139,14 +141,14 @@ def test_the_first_ladder_is_where_exchanges_are_rejected_half_the_time():
     run = Ladder(path, seed=0, num_threads=1)
     run.set_rungs(positions, np.stack([x[:64] for x in states]))
     run.advance(200, collect=False)
-    rejection = run.counts().rejection
+    rejection = run.chains.exchanges().rejection
     assert ((rejection[:-1] > 0.25) & (rejection[:-1] < 0.75)).all()
     # One step of adaptation makes the rates nearly equal.
     new, source = respace(positions, rejection, None)
     assert len(new) == math.ceil(2 * rejection.sum()) + 1
     run.set_rungs(new, run.get_states()[source])
     run.advance(400, collect=False)
-    after = run.counts().rejection
+    after = run.chains.exchanges().rejection
     assert after.max() - after.min() < 0.1
 
 

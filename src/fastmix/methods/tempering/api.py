@@ -14,14 +14,13 @@ from fastmix._checks import check_accuracy, check_count
 from fastmix._clock import Report
 from fastmix.chains.base import make_chains
 from fastmix.chains.conditionals import check_conditionals
-from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
+from fastmix.errors import UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, option, run_method
 from fastmix.methods.diagnostics import Summary, student_quantile, summarise
 from fastmix.methods.sample_result import TemperResult
 from fastmix.methods.sampling_run import edge_averages
 from fastmix.methods.starts import check_starts
-from fastmix.methods.tempering.ladder import CudaLadder, Ladder
-from fastmix.methods.tempering.path import make_path
+from fastmix.methods.tempering.ladder import CudaLadder, Ladder, make_path
 from fastmix.methods.tempering.phases import outweighing
 from fastmix.methods.tempering.run import Run
 from fastmix.methods.tempering.rungs import MOST_RUNGS
@@ -115,22 +114,13 @@ class Tempered(Method):
         ladder, place = make_chains(context.backend, make_cpu, make_cuda)
         plan = self._planned(context.clock.asked)
         run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals))
-        stopped_by = run.go()
-        if not run.statistics.num_batches:
-            if stopped_by == "interrupt":
-                raise Interrupted("interrupted while burning in, before there was anything to report")
-            raise NotConvergedError(
-                f"tempering stopped ({stopped_by}) before the first batch was complete: nothing to report"
-            )
-        bound = None
+        stopped_by, bound = run.go(), None
         try:
             bound = run.bound(self.confidence) if stopped_by != "interrupt" else None
         except KeyboardInterrupt:
             stopped_by = "interrupt"
         place = place if ladder.sharing is None else f"cpu ({ladder.sharing})"
         stats: dict[str, Any] = {"stopped_by": stopped_by, "backend": place}
-        if run.cut_short:
-            stats["cut_short"] = True
         if context.edge_marginals:
             stats["edge_marginals"] = "conditional averages"
         options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": list(MOVES) if ladder.pairs else []}
@@ -218,11 +208,8 @@ def temper(
         If a variable has too many states, or there is no GPU that could be used.
     ModelError
         If some conditional distribution is undefined, or the evidence is impossible.
-    NotConvergedError
-        If the run ended in the burn-in.
     Interrupted
-        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected; in the burn-in, what another half second
-        collects with the ladder as it is (``stats["cut_short"]``); None before there is one.
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected, None while burning in.
 
     Notes
     -----
@@ -247,60 +234,47 @@ def temper(
     )  # fmt: skip
 
 
-# -- what is asked for ------------------------------------------------------------------------------------------------
-
-
 def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
     """Moves as the command line names them, separated by commas."""
     return "auto" if text == "auto" else () if text == "none" else tuple(name.strip() for name in text.split(","))
 
 
-# -- what comes back --------------------------------------------------------------------------------------------------
-
-
-def _assess(run: Run, summary: Summary, trips: IntArray) -> tuple[Status, str]:
-    """Whether there were enough round trips and the ensembles agree, and a sentence that says why."""
+def _judge(
+    run: Run, summary: Summary, trips: IntArray, log_z: float | None, std_error: float, lower: float | None
+) -> tuple[Status, str]:
+    """Whether there were enough round trips, ensembles agree and log Z is not below what it must be, and why."""
     mean, whose = float(trips.mean()), "an ensemble"
     if run.ladder.device != "cpu":
         # Many ladders make many trips together: what counts is whether each of them has forgotten its start.
         mean, whose = mean / run.ladder.per_ensemble, "a ladder"
-    made = f"{mean:.3g} round trips {whose} on average"
+    made, margin = f"{mean:.3g} round trips {whose} on average", _SIGMAS * std_error
+    estimate = f"log Z is estimated at {log_z or 0.0:.6g} with a standard error of {std_error:.2g}"
+    advice = "run longer, or with more replicas"
     if mean < _MIN_TRIPS:
-        return Status.NOT_MIXED, f"Not mixed: {made}, fewer than {_MIN_TRIPS:g}; run longer."
-    if (worst := summary.r_hat.max(initial=0.0)) > _MAX_R_HAT:
+        why = f"{made}, fewer than {_MIN_TRIPS:g}; run longer"
+    elif (worst := summary.r_hat.max(initial=0.0)) > _MAX_R_HAT:
         name = run.ladder.path.model.names_of_variables()[int(summary.r_hat.argmax())]
-        why = f"R-hat over the ensembles is {worst:.4g} for variable {name}, above {_MAX_R_HAT:g}"
-        return Status.NOT_MIXED, f"Not mixed: {why}, in spite of {made}; run longer."
-    return Status.OK, f"{made}; the ensembles agree."
-
-
-def _contradiction(run: Run, log_z: float, std_error: float, lower: float | None) -> str | None:
-    """In a sentence why an estimate of log Z is too low, by what is known to be below log Z; None if it is not."""
-    margin = _SIGMAS * std_error
-    if (found := outweighing(run.ladder.path, run.phases, log_z, margin)) is not None:
+        why = f"R-hat over the ensembles is {worst:.4g} for variable {name}, above {_MAX_R_HAT:g}, in spite of {made}; "
+        why += "run longer"
+    elif log_z is not None and (found := outweighing(run.ladder.path, run.phases, log_z, margin)) is not None:
         phase, bound = found
         mode = " ".join(str(state) for state in phase.mode[:_SHOWN].tolist()) + " ..." * (len(phase.mode) > _SHOWN)
-        why = f"but configurations around {mode}, of log-weight {phase.log_weight:.6g}, show that it is at least"
-        why += f" {bound:.6g}"
-    elif lower is not None and lower > log_z + margin:
-        why = f"below the bound {lower:.6g} from annealing"
+        why = f"{estimate}, but configurations around {mode}, of log-weight {phase.log_weight:.6g}, show that it is at "
+        why += f"least {bound:.6g}; {advice}"
+    elif log_z is not None and lower is not None and lower > log_z + margin:
+        why = f"{estimate}, below the bound {lower:.6g} from annealing; {advice}"
     else:
-        return None
-    estimate = f"log Z is estimated at {log_z:.6g} with a standard error of {std_error:.2g}"
-    return f"Not mixed: {estimate}, {why}; run longer, or with more replicas."
+        return Status.OK, f"{made}; the ensembles agree."
+    return Status.NOT_MIXED, f"Not mixed: {why}."
 
 
 def _result(
-    model: MarkovRandomField,
-    run: Run,
-    bound: float | None,
-    stats: dict[str, Any],
-    origin: dict[str, Any],
+    model: MarkovRandomField, run: Run, bound: float | None, stats: dict[str, Any], origin: dict[str, Any]
 ) -> TemperResult:
     """The result about the reduced model."""
     ladder = run.ladder
     summary = summarise(run.statistics, model)
-    counts = ladder.counts()
+    counts = ladder.chains.exchanges()
     trips = counts.trips.reshape(run.num_ensembles, -1).sum(axis=1)
     overlooked = 1.0 / (float(trips.sum()) + 1.0)
     few = student_quantile(run.num_ensembles - 1, _THREE_SIGMA) / 3.0  # three of these errors cover as much as of many
@@ -308,18 +282,11 @@ def _result(
     if not math.isfinite(ratio):  # some rungs have not been compared yet
         start = None
     log_z = None if start is None else start + ratio
-    log_z_error = None if start is None else math.hypot(ratio_error * few, overlooked)
+    log_z_error = math.hypot(ratio_error * few, overlooked)
     lower = None if start is None or bound is None else start + bound
-    status, note = _assess(run, summary, trips)
-    why = None
-    if status == Status.OK and log_z is not None and log_z_error is not None:
-        why = _contradiction(run, log_z, log_z_error, lower)
-    if why is not None:
-        status, note = Status.NOT_MIXED, why
+    status, note = _judge(run, summary, trips, log_z, log_z_error, lower)
     if stats["stopped_by"] == "interrupt":
         status = Status.INTERRUPTED
-    if run.cut_short:
-        note = f"Burning in was cut short after {run.burned:,} sweeps. {note}"
     # Few ensembles can agree by chance: batches of sweeps and long parts of them, as in Gibbs sampling, are many more.
     parts = np.where(np.isfinite(summary.std_error), summary.std_error, 0.0)
     error = np.hypot(np.maximum(run.spread(), parts), overlooked)
@@ -345,7 +312,7 @@ def _result(
         ess=summary.ess,
         r_hat=summary.r_hat,
         log_z_kind=None if log_z is None else "estimate",
-        log_z_std_error=log_z_error,
+        log_z_std_error=None if log_z is None else log_z_error,
         log_z_lower=lower,
         log_z_confidence=None if lower is None else run.plan.confidence,
         positions=ladder.positions,

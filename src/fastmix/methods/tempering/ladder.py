@@ -1,8 +1,9 @@
-"""Ladders of replicas along a path of models: rounds of exchange, and moves of clusters."""
+"""Ladders of replicas along a path of models, from the uniform distribution to the one asked about."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,27 +11,89 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_threads
-from fastmix.chains.base import Chains, Exchanges
+from fastmix.chains.base import Chains
 from fastmix.chains.cpu import CpuChains, Kernel
 from fastmix.errors import UnfitMethodError
-from fastmix.methods.tempering.path import TemperingPath
+from fastmix.methods.swendsen_wang import centred_tables
+from fastmix.model import MarkovRandomField
 
 if TYPE_CHECKING:
     from fastmix.chains.cuda.device import Launch
     from fastmix.chains.sharing import Sharing
     from fastmix.executors import Pool
 
-__all__ = ["CudaLadder", "Ladder", "derive_seed"]
+__all__ = ["CudaLadder", "Ladder", "TemperingPath", "derive_seed", "make_path"]
 
 PAIRS_EVERY = 20  # rounds between two exchanges of clusters between ladders
 _SHARED_LANES = 128  # replicas that go to a worker together: fewer are slower each
 
 
+@dataclass(frozen=True, eq=False)
+class TemperingPath:
+    """Models ``p_s(x) ~ exp(s^1.5 U(x) + s V(x))`` for s from 0 to 1, the last one the target.
+
+    U is the sum of the unaries, which grow more slowly at first, and V the sum of all tables.
+    """
+
+    model: MarkovRandomField  # the target, as :func:`make_path` writes it
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether there are entries of the tables that are -inf in all models of the path."""
+        return self.model.has_forbidden
+
+    @property
+    def log_z(self) -> float | None:
+        """That of the model at s = 0; None if forbidden pairs leave it unknown."""
+        return None if self.forbidden else self.model.log_constant + float(np.log(self.model.num_states).sum())
+
+    def coefficients(self, positions: ArrayLike) -> FloatArray:
+        """The factors of U and V at positions (K,) as an array (K, 2)."""
+        s = np.asarray(positions, dtype=np.float64)
+        return np.stack([s**1.5, s], axis=-1)
+
+    @cached_property
+    def thetas(self) -> FloatArray:
+        """Parameters (2, P) whose mixtures by :meth:`coefficients` are the models of the path."""
+        split = len(self.model.log_unary)
+        thetas = np.zeros((2, self.model.num_parameters))
+        thetas[0, :split], thetas[1, split:] = self.model.log_unary, self.model.parameters[split:]
+        return thetas
+
+
+def make_path(model: MarkovRandomField) -> TemperingPath:
+    """The path to a model without states that a unary forbids.
+
+    It does not depend on how the model happens to be written: what depends on one variable, or on none, is moved from
+    the tables to unaries and constant, unless pairs are forbidden.
+    """
+    if any(tables.size and tables.min() == -np.inf for tables in (model.log_pairwise, model.log_factors)):
+        return TemperingPath(model)
+    unary, pairwise, constant = model.log_unary.copy(), model.log_pairwise.copy(), model.log_constant
+    factors = model.log_factors.copy()
+    for k, (scope, table) in enumerate(model.factors):
+        mean = float(table.mean())
+        rest = table - mean
+        constant += mean
+        for axis, v in enumerate(scope.tolist()):
+            part = table.mean(axis=tuple(a for a in range(table.ndim) if a != axis)) - mean
+            unary[model.unary_offsets[v] : model.unary_offsets[v + 1]] += part
+            rest = rest - part.reshape([-1 if a == axis else 1 for a in range(table.ndim)])
+        factors[model.factor_offsets[k] : model.factor_offsets[k + 1]] = rest.reshape(-1)
+    for edges, tables, means in centred_tables(model, unary):
+        places = np.arange(tables[:, :, 0].size)[:, None] + model.pairwise_offsets[edges]
+        pairwise[places] = tables.reshape(len(places), -1)
+        constant += float(means.sum())
+    if model.num_variables:
+        means = np.add.reduceat(unary, model.unary_offsets[:-1]) / model.num_states
+        unary -= np.repeat(means, model.num_states)
+        constant += float(means.sum())
+    split = model.replace(log_unary=unary, log_pairwise=pairwise, log_factors=factors, log_constant=constant)
+    return TemperingPath(split)
+
+
 class Ladder:
     """C ladders of K replicas each along a path of models.
-
-    A round is one Gibbs sweep of every replica, and then the proposal to exchange the configurations of rungs 0 and 1,
-    2 and 3, .. or of 1 and 2, 3 and 4, .., in turn. Every ladder depends on the seed and its own number only.
 
     With ``pairs`` (C must be even), ladders 2 p and 2 p + 1 exchange clusters at every rung every 20 rounds: the
     connected components of the variables in which they differ, each with probability 1/2 (Houdayer, 2001). Tables join
@@ -59,12 +122,7 @@ class Ladder:
         self.num_threads = check_threads(num_threads)
         self.positions = np.zeros(0)
         self._phase = 0
-        self.chains: Chains = self.population(0, seed=seed)
-
-    def population(self, size: int, *, seed: int) -> CpuChains:
-        """Chains without parameters for one model of the path after another."""
-        structure, forbidden = self.path.model.structure, self.path.forbidden
-        return CpuChains(structure, num_chains=size, seed=seed, num_threads=1, forbidden=forbidden, steady=False)
+        self.chains: Chains
 
     def _make_chains(self, num_rungs: int, num_ladders: int, seed: int) -> Chains:
         return CpuChains(
@@ -96,8 +154,6 @@ class Ladder:
             least = self.per_ensemble * -(-_SHARED_LANES // (self.per_ensemble * num_rungs))
             self.sharing = Sharing(self.pool, make, self.num_ladders, least=least)
             self.sharing.lost, self.step_seconds = lost, self.sharing.step_seconds
-
-    # -- parts ------------------------------------------------------------------------------------------------------
 
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
         """All that changes about some ladders."""
@@ -137,12 +193,6 @@ class Ladder:
 
         graph = self.path.model.adjacency
         exchange_clusters(x, block.width, graph.indptr, graph.neighbors, streams)
-
-    # -- what was counted -------------------------------------------------------------------------------------------
-
-    def counts(self) -> Exchanges:
-        """What exchanges have added up since the rungs were set, or since they were cleared."""
-        return self.chains.exchanges()
 
 
 class CudaLadder(Ladder):

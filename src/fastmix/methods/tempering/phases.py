@@ -1,8 +1,7 @@
 """Phases of a model: product distributions around configurations of large weight.
 
-A replica that comes from the start of the path can miss a phase which a first-order transition separates from the
-others: round trips do not tell. What is known of such a phase is a lower bound on log Z, at every position of the path,
-so that replicas can be started in it where it matters, and an estimate below the bound be doubted.
+Replicas can miss a phase which a first-order transition separates from the others, and round trips do not tell. What is
+known of it is a lower bound on log Z, at every position: replicas are started in it, and lower estimates are doubted.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.methods.mean_field import ascend, expected_tables
 from fastmix.methods.starts import find_modes
-from fastmix.methods.tempering.path import TemperingPath
+from fastmix.methods.tempering.ladder import TemperingPath
 
 __all__ = ["Phase", "enter_phases", "find_phases", "lower_bounds", "outweighing", "spread_phases"]
 
@@ -40,10 +39,9 @@ class Phase:
 
 
 def find_phases(path: TemperingPath, *, seed: int, clock: Clock = NO_LIMIT) -> list[Phase]:
-    """The phases around the modes of the target: mean field from each, the largest bound first, at most 8.
+    """The phases around the modes of the target, at most 8: mean field from each, the largest bound first.
 
-    Where pairs are forbidden, or factors have more variables, the phases are the modes alone. Ends with those found
-    when the clock's limit is past.
+    Where pairs are forbidden, or factors have more variables, the phases are the modes alone.
     """
     target = path.model
     phases: list[Phase] = []
@@ -79,10 +77,7 @@ def lower_bounds(path: TemperingPath, phases: list[Phase], positions: FloatArray
 def spread_phases(
     states: NDArray[np.uint8], path: TemperingPath, phases: list[Phase], rng: np.random.Generator
 ) -> None:
-    """Start the highest rung of one ladder in four in a phase, in place; configurations (K, C, n) of C ladders.
-
-    Phases that are not left again then show in the disagreement of the ladders.
-    """
+    """Start the highest rung of one ladder in four (K, C, n) in a phase, in place: they disagree if it stays."""
     for number, c in enumerate(range(0, states.shape[1] - _SHARE + 1, _SHARE) if phases else ()):
         states[-1, c] = _draw(path, phases[number % len(phases)], rng)
 
@@ -97,9 +92,8 @@ def enter_phases(
 ) -> None:
     """Put replicas (K, C, n) of C ladders into phases that they have missed, in place.
 
-    Phases have been missed if the bound of one exceeds the estimate of log Z at the end of the path by more than 1.
-    Ladders are then in a phase at the rungs where it outweighs the rest: with the probability that its bound has
-    beside the estimate, the same draw at all rungs.
+    That is if the bound of one exceeds the estimate of log Z at the end of the path by more than 1. Ladders are then in
+    a phase at the rungs where it outweighs the rest: with the probability that its bound has beside the estimate.
     """
     bounds = lower_bounds(path, phases, positions)
     if not phases or bounds[:, -1].max() <= log_z[-1] + _MISSED:

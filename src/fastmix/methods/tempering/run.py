@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,21 +10,11 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix._clock import Clock
 from fastmix._memory import available_memory, check_memory
-from fastmix.chains.annealing import Annealing
 from fastmix.chains.layout import tables_fit
-from fastmix.methods.base import LAST_SECONDS
 from fastmix.methods.diagnostics import BatchStatistics, student_quantile
+from fastmix.methods.tempering import rungs
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
-from fastmix.methods.tempering.log_z import bridge, guess_steps, lower_bound
 from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_phases
-from fastmix.methods.tempering.rungs import (
-    MOST_RUNGS,
-    REJECTION,
-    annealed_weights,
-    first_ladder,
-    respace,
-    start_population,
-)  # fmt: skip
 
 if TYPE_CHECKING:
     from fastmix.methods.tempering.api import Tempered
@@ -74,36 +62,21 @@ class Run:
         self._burn_share = _BURN_SHARE if ladder.device == "cpu" else _DEVICE_BURN_SHARE
         self._seconds = 0.0  # of the rounds
         self._round_seconds = 0.0  # of the latest rounds, each
-        self._placed = False  # whether there is a ladder, and it is not being changed
-        self._burned = self.cut_short = False  # whether the burn-in is over, and whether an interrupt ended it
 
     def go(self) -> str:
         """Run until it is ``done``, to the ``accuracy``, the ``time_limit`` or an ``interrupt``: which of these."""
         try:
             self._first_ladder()
-            self._placed = True
             self._burn_in()
             return self._collect()
         except KeyboardInterrupt:
-            if self._placed and not self.statistics.num_batches and self.ladder.sharing is None:
-                with suppress(KeyboardInterrupt):  # the second ends it at once
-                    self._end_early()
+            if not self.statistics.num_batches:
+                raise
             return "interrupt"
-
-    def _end_early(self) -> None:
-        """A few rounds with the ladder as it is, for something to report."""
-        self.cut_short = not self._burned
-        self.plan, self.clock = replace(self.plan, num_sweeps=None, accuracy=None), Clock(LAST_SECONDS)
-        self._aim()
-        if self.pairs is not None:
-            self.pairs[...] = 0.0
-        self._collect()
 
     def updates_per_second(self) -> float:
         """Speed of the rounds so far."""
         return self.updates / self._seconds if self._seconds else 0.0
-
-    # -- the burn-in ------------------------------------------------------------------------------------------------
 
     def _first_ladder(self) -> None:
         ladder, plan, n = self.ladder, self.plan, self.ladder.path.model.num_variables
@@ -113,9 +86,9 @@ class Run:
         size = max(least, (plan.num_ensembles or 0) * together)
         if plan.num_ensembles is None and ladder.device != "cpu":
             size = _DEVICE_LADDERS
-        seed = derive_seed(ladder.seed, 0, 1)
-        positions, states = first_ladder(
-            ladder.path, self._population(size, seed), num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs,
+        population = rungs.start_population(ladder.path, size, seed=derive_seed(ladder.seed, 0, 1))
+        positions, states = rungs.first_ladder(
+            ladder.path, population, num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs,
             stop=lambda: self.clock.past(_LADDER_SHARE),
         )  # fmt: skip
         if plan.num_ensembles is None:
@@ -127,8 +100,8 @@ class Run:
             self.num_ensembles = int(np.clip(wanted // max(1, updates), _LEAST_ENSEMBLES, most))
         stacked = np.stack([x[: self.num_ensembles * together] for x in states])
         if plan.num_replicas is not None and plan.num_replicas != len(positions):
-            equal = np.full(len(positions) - 1, REJECTION)
-            positions, source = respace(positions, equal, plan.num_replicas)
+            equal = np.full(len(positions) - 1, rungs.REJECTION)
+            positions, source = rungs.respace(positions, equal, plan.num_replicas)
             stacked = stacked[source]
         spread_phases(stacked, ladder.path, self.phases, self._rng)
         ladder.set_rungs(positions, stacked)
@@ -137,14 +110,14 @@ class Run:
     def _find_most_rungs(self) -> int:
         """Rungs that the memory allows for; refuses ensembles whose replicas and sums would not fit."""
         model, structure = self.ladder.path.model, self.ladder.path.model.structure
-        rungs, ensembles = self.plan.num_replicas or 3, self.plan.num_ensembles or _LEAST_ENSEMBLES
+        replicas, ensembles = self.plan.num_replicas or 3, self.plan.num_ensembles or _LEAST_ENSEMBLES
         # Configurations, twice while rungs change, generators and tables of all ladders.
         tables = 4.0 * structure.pattern_entries if tables_fit(structure, num_sets=3) else 16.0
         bytes_each = 10.0 * ensembles * self.ladder.per_ensemble * (structure.num_variables + 20.0) + tables
         sums = _SUM_BYTES * ensembles * len(model.log_unary)
-        what = f"num_ensembles {ensembles}" if self.plan.num_ensembles else f"a ladder of {rungs} rungs"
-        check_memory(bytes_each * rungs + sums, what, "run fewer ensembles, or fewer replicas")
-        return max(3, int(min(MOST_RUNGS, available_memory() / 2 / bytes_each)))
+        what = f"num_ensembles {ensembles}" if self.plan.num_ensembles else f"a ladder of {replicas} rungs"
+        check_memory(bytes_each * replicas + sums, what, "run fewer ensembles, or fewer replicas")
+        return max(3, int(min(rungs.MOST_RUNGS, available_memory() / 2 / bytes_each)))
 
     def _burn_in(self) -> None:
         """Phases that double in length, with the ladder adapted after each, and then the rest: half of it at least."""
@@ -162,27 +135,22 @@ class Run:
             self._adapt(settled=last or self.burned >= _SETTLED)
         self.ladder.chains.clear()
         self._advance(None if asked is None else asked - self.burned, collect=False, share=share)
-        self._aim()
-        self._burned = True
-
-    def _aim(self) -> None:
-        """Ready to collect: the estimator of log Z by what exchanges have shown, and no counts."""
-        if self.ladder.counts().sums[0].all():
-            self._set_shifts(self.ladder.positions, guess_steps(self.ladder.counts().sums, self.ladder.shifts))
+        sums = self.ladder.chains.exchanges().sums
+        if sums[0].all():
+            self._set_shifts(self.ladder.positions, rungs.guess_steps(sums, self.ladder.shifts))
         self.ladder.chains.clear()
 
     def _adapt(self, *, settled: bool) -> None:
         """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
-        ladder, self._placed = self.ladder, False
-        positions, source = respace(ladder.positions, ladder.counts().rejection, self.plan.num_replicas)
-        old, steps = ladder.positions, guess_steps(ladder.counts().sums, ladder.shifts)
+        ladder, exchanges = self.ladder, self.ladder.chains.exchanges()
+        positions, source = rungs.respace(ladder.positions, exchanges.rejection, self.plan.num_replicas)
+        old, steps = ladder.positions, rungs.guess_steps(exchanges.sums, ladder.shifts)
         states = ladder.get_states()[source]
         if settled and ladder.path.log_z is not None:
             log_z = ladder.path.log_z + np.concatenate([[0.0], np.cumsum(steps)])
             enter_phases(states, ladder.path, positions, np.interp(positions, old, log_z), self.phases, self._rng)
         ladder.set_rungs(positions, states)
         self._set_shifts(old, steps)
-        self._placed = True
 
     def _set_shifts(self, positions: FloatArray, steps: FloatArray) -> None:
         """Aim the acceptance ratio estimator at what is known of log Z between positions on the path."""
@@ -218,8 +186,6 @@ class Run:
             used = min(1.0, clock.used() / (clock.limit or 1.0))
             total = max(finished, int(finished / max(used, 1e-3)))
         clock.report(finished, total, "sweeps", per_second=self.updates_per_second())
-
-    # -- averages ---------------------------------------------------------------------------------------------------
 
     def _collect(self) -> str:
         plan, clock = self.plan, self.clock
@@ -258,7 +224,8 @@ class Run:
     def _accurate(self, accuracy: float) -> bool:
         if self.statistics.num_batches < _ACCURACY_BATCHES:
             return False
-        spread, overlooked = self.spread().max(initial=0.0), 1.0 / (float(self.ladder.counts().trips.sum()) + 1.0)
+        trips = float(self.ladder.chains.exchanges().trips.sum())
+        spread, overlooked = self.spread().max(initial=0.0), 1.0 / (trips + 1.0)
         quantile = student_quantile(self.num_ensembles - 1, 0.5 + 0.5 * _CONFIDENCE)
         return bool(quantile * np.hypot(spread, overlooked) <= accuracy)
 
@@ -266,13 +233,11 @@ class Run:
         """Standard error of every probability by the spread of the ensembles."""
         return np.sqrt(self.statistics.chain_variances() / self.num_ensembles)
 
-    # -- log Z ------------------------------------------------------------------------------------------------------
-
     def log_z(self) -> tuple[float, float]:
         """The log-ratio of the normalisers of the ends of the path, and its standard error."""
-        sums = self.ladder.counts().sums
+        sums = self.ladder.chains.exchanges().sums
         ensembles = sums.reshape(*sums.shape[:2], self.num_ensembles, -1).sum(axis=3)
-        return bridge(ensembles, self.ladder.shifts)
+        return rungs.bridge(ensembles, self.ladder.shifts)
 
     def bound(self, confidence: float) -> float | None:
         """A lower bound on that ratio by annealed importance sampling; None where there is no time for it."""
@@ -281,13 +246,11 @@ class Run:
         updates = self.clock.left() * self.updates_per_second()  # that there is time for
         if ladder.path.log_z is None or self.clock.past(1.0) or updates < _LEAST_STEPS * _ANNEALED * n:
             return None
-        seed = derive_seed(ladder.seed, 0, 2)
         steps = min(_MOST_STEPS, int(_BOUND_SHARE * self.updates / n / _ANNEALED))
-        positions, _ = respace(ladder.positions, ladder.counts().rejection, max(2 * ladder.num_rungs, steps))
-        population, clock = self._population(_ANNEALED, seed), self.clock.part(1.0)
+        rejection = ladder.chains.exchanges().rejection
+        positions, _ = rungs.respace(ladder.positions, rejection, max(2 * ladder.num_rungs, steps))
+        population = rungs.start_population(ladder.path, _ANNEALED, seed=derive_seed(ladder.seed, 0, 2))
+        clock = self.clock.part(1.0)
         if ladder.device != "cpu":  # whose updates cannot be compared with those of annealing
             clock = Clock(max(1e-3, min(clock.left(), _BOUND_SHARE * self._seconds)))
-        return lower_bound(annealed_weights(ladder.path, population, positions, clock=clock), confidence)
-
-    def _population(self, size: int, seed: int) -> Annealing:
-        return start_population(self.ladder.path, self.ladder.population(size, seed=seed), seed=seed)
+        return rungs.lower_bound(rungs.annealed_weights(ladder.path, population, positions, clock=clock), confidence)
