@@ -236,7 +236,7 @@ def sample(
     NotConvergedError
         If the time was over before there was anything to report.
     Interrupted
-        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected, None while burning in.
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected, None before the first batch.
 
     Examples
     --------

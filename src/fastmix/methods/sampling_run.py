@@ -8,6 +8,7 @@ import io
 import math
 import os
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -419,6 +420,10 @@ class Checkpoint:
         try:
             if hashlib.sha256(content).hexdigest() != words[1]:
                 raise ValueError
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                # Nothing is compressed: a file that claims to hold more than there is would be a bomb.
+                if sum(member.file_size for member in archive.infolist()) > len(content):
+                    raise ValueError
             with np.load(io.BytesIO(content), allow_pickle=False) as data:
                 parts = dict(data)
             int(parts["seed"]), parts["key"]

@@ -209,7 +209,7 @@ def temper(
     ModelError
         If some conditional distribution is undefined, or the evidence is impossible.
     Interrupted
-        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected, None while burning in.
+        On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected, None before the first batch.
 
     Notes
     -----
