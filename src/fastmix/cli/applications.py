@@ -60,7 +60,7 @@ def denoise(
         raise ValueError(f"-o must name a picture such as out.png, got {output!r}")
     files.check_outputs([image], [output])
     most = MAX_PIXELS if max_pixels is None else max_pixels
-    picture = files.load_picture(lambda: load_image(image, box, max_pixels=most), image)
+    picture = files.read(load_image, image, size=box, max_pixels=most)
     exponent = (NOISE if noise is None else noise) if simulate_noise else None
     result = files.salvage(lambda: run(picture, noise=exponent, **given, **options))
     (write_comparison if panels else write_picture)(result, output)

@@ -148,7 +148,7 @@ def score(
     if model == data == "-":
         raise ValueError("MODEL and DATA must not both be -: stdin holds one of them")
     files.check_outputs([model, data], [output], as_json=as_json)
-    loaded, _ = files.load(model)
+    loaded = files.load(model).model
     table = files.read(read_table, data, header=header, weights=weights, model=loaded)
     note = None if loaded.variable_names else _note_names(table, data, header)  # else names had been found
     result = files.salvage(lambda: fastmix.score(loaded, table, **given))

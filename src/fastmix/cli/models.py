@@ -11,31 +11,24 @@ import typer
 
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Evidence, Model, Output, option, with_signature
-from fastmix.io import read_model_or_network
 from fastmix.io.files import display_name
 from fastmix.io.formats import format_names, suffix_list
+from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
 
 if TYPE_CHECKING:
     from fastmix.model import Evidence as Observed
-    from fastmix.model import MarkovRandomField
 
 __all__ = ["convert", "describe_model", "generate", "info"]
 
 
 def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> None:
     """Size, state counts, zeros and treewidth of a model, and whether it is a Bayesian network."""
-    found, observed = None, dict[int, int]()
-    if evidence is None:
-        found = files.read(read_model_or_network, model)
-        loaded = found.to_model() if isinstance(found, BayesianNetwork) else found
-    else:
-        loaded, observed = files.load(model, evidence)
-    with files.answering(model, evidence):
-        facts = describe_model(loaded, observed)
-    facts["bayesian_network"] = None if found is None else isinstance(found, BayesianNetwork)
+    loaded = files.load(model, evidence)
+    facts = loaded.answer(describe_model)
+    facts["bayesian_network"] = loaded.network is not None
     if as_json:
-        console.emit_json(facts, loaded, observed)
+        console.emit_json(facts, *loaded.about)
     else:
         console.show_facts(model, console.readable(facts))
 
@@ -97,31 +90,35 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Write a model in another format, optionally given evidence."""
-    if target.endswith((".bif", ".bif.gz", ".bif.xz")):
+    holds_networks = target.endswith((".bif", ".bif.gz", ".bif.xz"))
+    if holds_networks:
         if evidence is not None:
             raise ValueError("--evidence must not be given for a BIF file, which holds networks; write .uai or .npz")
         files.check_outputs([], [target], as_json=as_json)
-        network = files.read(read_model_or_network, source)
-        if not isinstance(network, BayesianNetwork):
-            name = display_name(source)
-            raise ValueError(f"a BIF file holds a Bayesian network, and {name} is none; write .uai or .npz")
-        _save(network, target, as_json, source=source, evidence=evidence)
-        return
-    files.check_model_output([], target, as_json)
-    loaded, observed = files.load(source, evidence)
-    if observed:
-        with files.answering(source, evidence):
-            loaded = loaded.condition(observed)
-    _save(loaded, target, as_json, source=source, evidence=evidence)
+    else:
+        files.check_model_output([], target, as_json)
+    loaded = files.load(source, evidence)
+    model = loaded.answer(MarkovRandomField.condition) if loaded.observed else loaded.model
+    if holds_networks and loaded.network is None:
+        name = display_name(source)
+        raise ValueError(f"a BIF file holds a Bayesian network, and {name} is none; write .uai or .npz")
+    _save(model, target, as_json, loaded.network if holds_networks else None, source=source, evidence=evidence)
 
 
-def _save(model: Any, output: str | None, as_json: bool, *, seed: int | None = None, **options: Any) -> None:
+def _save(
+    model: MarkovRandomField,
+    output: str | None,
+    as_json: bool,
+    network: BayesianNetwork | None = None,
+    *,
+    seed: int | None = None,
+    **options: Any,
+) -> None:
     from fastmix.results import provenance
 
     start = time.perf_counter()
-    console.save_model(model, output, as_json)
+    console.save_model(model if network is None else network, output, as_json)
     if as_json:
-        model = model.to_model() if isinstance(model, BayesianNetwork) else model
         facts = {"num_variables": model.num_variables, "num_edges": model.num_edges, "output": output}
         facts["seconds"] = time.perf_counter() - start
         console.emit_json({**facts, "provenance": provenance(model, seed=seed, **options)})

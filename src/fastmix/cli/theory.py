@@ -12,6 +12,7 @@ from fastmix.cli.options import AsJson, Asked, Evidence, Model, Output, takes
 from fastmix.errors import Interrupted, NotConvergedError
 
 if TYPE_CHECKING:
+    from fastmix.model import MarkovRandomField
     from fastmix.projection import Divergence, ProjectionResult
 
 __all__ = ["bracket", "certify", "project"]
@@ -36,9 +37,10 @@ def certify(
     given: dict[str, Any],
 ) -> None:
     """Whether Gibbs sampling provably mixes, and in how many sweeps; exit code 1 when not certified."""
-    certificate, loaded, observed = files.answer(fastmix.certify, model, evidence, accuracy=accuracy, **given)
+    loaded = files.load(model, evidence)
+    certificate = loaded.answer(fastmix.certify, accuracy=accuracy, **given)
     if as_json:
-        console.emit_json(certificate.to_dict(), loaded.condition(observed), observed)
+        console.emit_json(certificate.to_dict(), loaded.model.condition(loaded.observed), loaded.observed)
     else:
         console.show_certificate(model, certificate)
     if not certificate.certified:
@@ -52,8 +54,9 @@ def certify(
 )  # fmt: skip
 def bracket(model: Model, evidence: Evidence = None, as_json: AsJson = False, *, given: dict[str, Any]) -> None:
     """Proven bounds on log Z and on every marginal, exact where that fits."""
-    result, *about = files.answer(fastmix.bracket, model, evidence, **given)
-    console.finish(result, as_json, lambda: console.show_bracket(result), about)
+    loaded = files.load(model, evidence)
+    result = loaded.answer(fastmix.bracket, **given)
+    console.finish(result, as_json, lambda: console.show_bracket(result), loaded.about)
 
 
 def _solver(text: str) -> Any:
@@ -93,22 +96,26 @@ def project(
     """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
     files.check_model_output([model], output, as_json)
     given["divergence"] = _divergence(divergence, backend)
-    loaded, observed = files.load(model, evidence)
-    with files.answering(model, evidence):
-        try:
-            result = fastmix.project(loaded, evidence=observed, **given)
-        except (NotConvergedError, Interrupted) as error:
-            if error.result is None:
-                raise
-            console.message(str(error))
-            result = error.result
+    loaded = files.load(model, evidence)
+    result = loaded.answer(_project, **given)
     console.save_model(result.model, output, as_json)
     what = "width" if result.norm == "width" else f"{result.norm}, {result.dependency}"
     summary = (
         f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({what}), squared distance "
         f"{result.squared_distance:.6g}, {_quality(result)}, {result.stats['seconds']:.3g} s"
     )
-    console.finish(result, as_json, lambda: console.message(summary), (result.model, observed), tell=False)
+    console.finish(result, as_json, lambda: console.message(summary), (result.model, loaded.observed), tell=False)
+
+
+def _project(model: MarkovRandomField, **options: Any) -> ProjectionResult:
+    """The projection, also one that was stopped before it was proven to be the closest."""
+    try:
+        return fastmix.project(model, **options)
+    except (NotConvergedError, Interrupted) as error:
+        if error.result is None:
+            raise
+        console.message(str(error))
+        return error.result
 
 
 def _divergence(name: str, backend: str | None) -> Divergence:
