@@ -119,7 +119,7 @@ def _save(
     start = time.perf_counter()
     console.save_model(model if network is None else network, output, as_json)
     if as_json:
-        facts = {"num_variables": model.num_variables, "num_edges": model.num_edges, "output": output}
+        facts: dict[str, Any] = {"num_variables": model.num_variables, "num_edges": model.num_edges, "output": output}
         facts["seconds"] = time.perf_counter() - start
         console.emit_json({**facts, "provenance": provenance(model, seed=seed, **options)})
 
