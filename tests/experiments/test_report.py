@@ -21,7 +21,7 @@ from fastmix.experiments import EXPERIMENTS, Settings, run_experiment, write_rep
 from fastmix.experiments.figures import STYLES, Figure
 from fastmix.experiments.journal import Journal, write_settings
 from fastmix.experiments.photographs import encode_map
-from fastmix.experiments.plotting import save_figure
+from fastmix.experiments.report import save_figure
 from fastmix.experiments.runner import describe_machine
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -19,7 +19,7 @@ import typer
 
 from fastmix import __version__
 from fastmix._clock import is_compiling
-from fastmix.cli import answers, applications, learning, models, theory
+from fastmix.cli import answers, applications, learning, models
 from fastmix.cli.console import explain
 from fastmix.cli.options import names_of, with_options
 from fastmix.errors import FastmixError, printable
@@ -29,8 +29,8 @@ __all__ = ["main"]
 _STOPPED: list[int] = []  # signals that came
 
 _COMMANDS = (
-    models.info, answers.infer, answers.map_, answers.compare, answers.sample, answers.temper, theory.certify,
-    theory.bracket, theory.project, learning.learn, learning.score, applications.denoise, applications.experiment,
+    models.info, answers.infer, answers.map_, answers.compare, answers.sample, answers.temper, models.certify,
+    models.bracket, models.project, learning.learn, learning.score, applications.denoise, applications.experiment,
     models.convert, applications.warm_up,
 )  # fmt: skip
 

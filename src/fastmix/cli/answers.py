@@ -36,18 +36,17 @@ _MARGINALS = (".mar", ".pr", ".json", ".csv", ".npz")
 _RUN = "seed num_threads time_limit backend"
 
 
-@takes("infer", _RUN, log_z="Take a method that has log Z.", bracket="Add proven bounds, and hold the answer to them.")
+@takes(
+    "infer", _RUN,
+    method="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered, projected, annealed or perfect.",
+    log_z="Take a method that has log Z.",
+    bracket="Add proven bounds, and hold the answer to them.",
+)  # fmt: skip
 def infer(
     models: Annotated[
         list[str],
         typer.Argument(metavar="MODEL...", help=f"{format_names()} files, plain, gzip, xz or bzip2; - is stdin."),
     ],
-    method: Annotated[
-        str,
-        typer.Option(
-            help="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered, projected, annealed or perfect."
-        ),
-    ] = "auto",
     evidence: Evidence = None,
     output: AnswerFiles = None,
     num_workers: NumWorkers = None,
@@ -60,12 +59,13 @@ def infer(
     """Marginals of every variable, and log Z where the method has it; of several models, a table at the end."""
     from fastmix.methods.base import find_method
 
+    method = given["method"]
     find_method(method)  # before anything is read
     outputs, checkpoint = output or [], options.get("checkpoint")
     is_batch = len(models) > 1 or any(
         path.endswith(("/", os.sep)) or (os.path.isdir(path) and not os.path.splitext(path)[1]) for path in outputs
     )
-    options = {**options, **given, "method": method}
+    options |= given
     if is_batch:
         if checkpoint is not None:
             raise ValueError("--checkpoint must not be given with several models")
@@ -88,7 +88,8 @@ def temper(
     cluster: Cluster = None, as_json: AsJson = False, *, given: dict[str, Any], options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
-    infer([model], "tempered", evidence, output, num_workers, cluster, as_json, given=given, options=options)
+    given["method"] = "tempered"
+    infer([model], evidence, output, num_workers, cluster, as_json, given=given, options=options)
 
 
 T = TypeVar("T")

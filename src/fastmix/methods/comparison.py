@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -16,7 +15,7 @@ from fastmix._arrays import FloatArray
 from fastmix._checks import as_float_array, check_backend, check_seconds, check_threads, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
-from fastmix.io.files import atomic_write
+from fastmix.io.answers import write_answer
 from fastmix.methods.base import Method, find_method, make_method, method_names, options_of
 from fastmix.methods.inference import infer
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -84,10 +83,7 @@ class Comparison(Framed):
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         table = target / "comparison.csv"
-        with atomic_write(str(table)) as file:
-            writer = csv.DictWriter(file, list(self.columns()))
-            writer.writeheader()
-            writer.writerows(asdict(row) for row in self.rows)
+        write_answer(self, table)
         figure = self.plot().figure
         from matplotlib import pyplot
 
