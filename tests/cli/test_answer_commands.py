@@ -160,6 +160,7 @@ def test_batches_by_workers(run: Run, tmp_path: Path) -> None:
     assert written == ["grid.uai.MAR", "large.npz.MAR", "names.npz.MAR"]
     for name in written:
         assert (tmp_path / "alone" / name).read_bytes() == (tmp_path / "shared" / name).read_bytes()
+    assert run("infer grid.uai names.npz --method loopy-bp --num-workers 2")[0] == 0  # which has no threads
 
 
 @pytest.mark.parametrize("verb", ["sample", pytest.param("temper", marks=pytest.mark.slow)])

@@ -117,16 +117,17 @@ def _answers(
 ) -> Iterator[Outcome]:
     """Answers by workers, if there are any, one thread each; when they are lost this process goes on."""
     from fastmix.executors import CrashError, LostError, as_pool, run_in_order
+    from fastmix.methods.base import find_method
 
     def tasks(own: dict[str, Any]) -> Iterator[Any]:
         return ((_attempt(partial(files.load, path, evidence)), own) for path in rest.copy())
 
     rest = list(models)
     if executor is not None:
-        pool = as_pool(executor)
+        pool, threads = as_pool(executor), {"num_threads": 1} if find_method(options["method"]).threaded else {}
         pool.ahead = min(pool.ahead, _MOST_AHEAD)
         try:
-            for outcome in run_in_order(_answer, tasks({"num_threads": 1, **options, "progress": None}), pool):
+            for outcome in run_in_order(_answer, tasks({**threads, **options, "progress": None}), pool):
                 del rest[0]
                 yield (str(outcome), 2) if isinstance(outcome, CrashError) else outcome
         except LostError as error:
