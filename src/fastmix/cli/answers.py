@@ -119,10 +119,11 @@ def _answers(
     from fastmix.executors import CrashError, LostError, as_pool, run_in_order
     from fastmix.methods.base import find_method
 
+    rest = list(models)
+
     def tasks(own: dict[str, Any]) -> Iterator[Any]:
         return ((_attempt(partial(files.load, path, evidence)), own) for path in rest.copy())
 
-    rest = list(models)
     if executor is not None:
         pool, threads = as_pool(executor), {"num_threads": 1} if find_method(options["method"]).threaded else {}
         pool.ahead = min(pool.ahead, _MOST_AHEAD)
@@ -169,7 +170,8 @@ def _give_batch(models: list[str], answers: Iterator[Outcome], folder: str | Non
                     if outcome.log_z is not None:
                         write_pr(outcome.log_z, f"{place}.PR")
                 code = int(outcome.status != "ok")
-                row |= {name: outcome.to_dict()[name] for name in ("method", "status", "log_z", "seconds")}
+                row |= {name: getattr(outcome, name) for name in ("method", "status", "log_z")}
+                row["seconds"] = outcome.stats["seconds"]
                 note = "" if not code else console.explain_status(outcome)
             rows.append({**row, "note": note})
             worst = max(worst, code)
