@@ -184,12 +184,9 @@ def _as_typed(text: str, arguments: list[str]) -> str:
 def _prepare_streams() -> None:
     """Standard streams that were closed by the caller fail when they are used, not by being None."""
     # Opened the wrong way round, the null device answers with "Bad file descriptor".
-    if sys.stdin is None:
-        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    for name, flags, mode in (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
     if isinstance(sys.stdout, io.TextIOWrapper):  # what an encoding cannot show is escaped, as stderr does by itself
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 import fastmix
+from fastmix._checks import check_choice
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Evidence, Model, Output, option, takes, with_signature
 from fastmix.errors import Interrupted, NotConvergedError
@@ -121,20 +122,12 @@ def bracket(model: Model, evidence: Evidence = None, as_json: AsJson = False, *,
     console.finish(result, as_json, lambda: console.show_bracket(result), loaded.about)
 
 
-def _solver(text: str) -> Any:
-    from fastmix.projection import PaperDual
-
-    if text not in ("fast", "paper"):
-        raise ValueError(f"must be fast or paper, got {text!r}")
-    return PaperDual() if text == "paper" else text
-
-
 @takes(
     "project", "seed time_limit",
     norm_bound="Largest norm allowed; below 1 the result provably mixes fast.",
     norm="inf, spectral, 1, frobenius or width.",
     dependency="Dependency bound: range or linf.",
-    solver=Asked("fast, or paper for the dual of the paper.", None, _solver),
+    solver="fast, or paper for the dual of the paper.",
     tol="Relative duality gap.",
     max_iter="Iterations allowed.",
 )  # fmt: skip
@@ -156,7 +149,7 @@ def project(
     given: dict[str, Any],
 ) -> None:
     """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
-    from fastmix.projection import ReversedKL, divergence_by_name
+    from fastmix.projection import PaperDual, ReversedKL, divergence_by_name
 
     files.check_model_output([model], output, as_json)
     chosen = divergence_by_name(divergence)
@@ -164,6 +157,9 @@ def project(
         if not isinstance(chosen, ReversedKL):
             raise ValueError(f"--backend needs --divergence reversed-kl, whose chains it is for, got {divergence}")
         chosen = ReversedKL(backend=cast("Any", backend))
+    check_choice("solver", given["solver"], ("fast", "paper"))
+    if given["solver"] == "paper":
+        given["solver"] = PaperDual()
     loaded = files.load(model, evidence)
     result = loaded.answer(_project, divergence=chosen, **given)
     console.save_model(result.model, output, as_json)
