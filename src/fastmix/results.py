@@ -20,8 +20,8 @@ from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
 
 __all__ = [
-    "DrawResult", "InferenceResult", "Status", "best_states", "jsonable", "plain_evidence", "provenance",
-    "smallest_type",
+    "DrawResult", "Framed", "InferenceResult", "Status", "as_plain", "best_states", "jsonable", "plain_evidence",
+    "provenance", "smallest_type",
 ]  # fmt: skip
 
 _SHOWN_VARIABLES, _BARS, _TRACES = 10, 40, 8  # in a notebook's table, and in charts
@@ -51,8 +51,16 @@ _ADVICE = {
 }
 
 
+class Framed:
+    """A result with ``columns()``, which make a table."""
+
+    def to_frame(self: Any, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """The :meth:`columns` as a table of pandas or polars."""
+        return _show.frame(self.columns(), library)
+
+
 @dataclass(frozen=True, eq=False)  # arrays have no single truth value to compare by
-class InferenceResult:
+class InferenceResult(Framed):
     """Marginals of a model and what is known about them.
 
     Attributes
@@ -129,12 +137,11 @@ class InferenceResult:
         shape = (self.model.num_variables,) if self.model.shape is None else self.model.shape
         return self.node_marginals.reshape(*shape, int(counts[0]) if len(counts) else 0)
 
-    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
-        """A table with a row for every state: variable, state, probability, and std_error where there is one."""
-        return _show.frame(self.columns(), library)
-
     def columns(self) -> dict[str, Any]:
-        """The columns of :meth:`to_frame` and of a ``.csv`` file, by name."""
+        """Columns of :meth:`to_frame` and of a ``.csv`` file by name, with a row for every state.
+
+        They are variable, state, probability, and std_error where there is one.
+        """
         names, states = self.model.names_of_variables(), self.model.names_of_states()
         columns = {
             "variable": [name for name, of in zip(names, states, strict=True) for _ in of],
@@ -313,20 +320,11 @@ class InferenceResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python data, the shape of the command line's JSON."""
-        return {
-            "method": self.method,
-            "status": str(self.status),
-            "log_z": jsonable(self.log_z),
-            "log_z_kind": self.log_z_kind,
-            "marginals": [vector.tolist() for vector in self.marginals],
-            "variable_names": jsonable(self.model.variable_names),
-            "state_names": jsonable(self.model.state_names),
-            "evidence": jsonable(self.provenance.get("options", {}).get("evidence")),
-            "seconds": self.stats.get("seconds"),
-            "stats": jsonable(dict(self.stats)),
-            "provenance": jsonable(dict(self.provenance)),
-            **({} if self.bracket is None else {"bracket": self.bracket.to_dict()}),
-        }
+        names, states = self.model.variable_names, self.model.state_names
+        evidence = self.provenance.get("options", {}).get("evidence")
+        facts = as_plain(self, "method log_z log_z_kind", variable_names=names, state_names=states, evidence=evidence)
+        facts["marginals"] = [vector.tolist() for vector in self.marginals]
+        return facts if self.bracket is None else {**facts, "bracket": self.bracket.to_dict()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -451,3 +449,10 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def as_plain(result: Any, names: str, **facts: Any) -> dict[str, Any]:
+    """The status of a result, attributes of these names, facts, seconds, stats and provenance as plain data."""
+    known = {name: getattr(result, name) for name in names.split()} | facts
+    origin = {"seconds": result.stats.get("seconds"), "stats": result.stats, "provenance": result.provenance}
+    return {"status": str(result.status), **jsonable({**known, **origin})}

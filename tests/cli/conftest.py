@@ -8,28 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from cli_helpers import TRIPLE, Outcome, Run
 
 from fastmix import cli, instances
-from fastmix.cli.options import takes_more
 from fastmix.io import write_model
 from fastmix.methods import base
 from fastmix.model import MarkovRandomField
 
-make_app = cli._make_app
+make_new = cli._make_parser
 parsers: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
 def make_parser(arguments: list[str]) -> Any:
     """The parser of the command that is called, kept for later calls: making it takes most of a short one."""
     called = arguments[0] if arguments else ""
-    found = [c for c in cli._COMMANDS if c.__name__.rstrip("_").replace("_", "-") == called and takes_more(c)]
+    found = [c for c in cli._COMMANDS if c.__name__.rstrip("_").replace("_", "-") == called]
     key = called, cli._methods_of(found[0], arguments) if found else ()
     if base._ADDED:  # by a test, with options of its own
-        return make_app(arguments)
+        return make_new(arguments)
     if key not in parsers:
-        parsers[key] = typer.main.get_command(make_app(arguments))
+        parsers[key] = make_new(arguments)
     return parsers[key]
 
 
@@ -37,7 +35,7 @@ def make_parser(arguments: list[str]) -> Any:
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """The command line in this process, in an empty folder; ``stdin`` is what it finds on its standard input."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_make_app", make_parser)
+    monkeypatch.setattr(cli, "_make_parser", make_parser)
 
     def call(*arguments: str | Path, stdin: str | bytes = b"") -> Outcome:
         data = stdin.encode() if isinstance(stdin, str) else stdin

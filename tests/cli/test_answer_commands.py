@@ -97,7 +97,8 @@ def test_map_says_when_it_is_not_exact(run: Run) -> None:
         ("infer grid.uai names.npz --num-workers 0", 2, "--num-workers must be"),
         ("infer grid.uai names.npz --num-workers 2 --cluster host:8786", 2, "--num-workers must not come with"),
         ("infer grid.uai --method mean-field --num-workers 2", 2, "--num-workers must come with several models"),
-        ("sample grid.uai --method perfect --cluster host:8786", 2, "--cluster must come with chains"),
+        ("sample grid.uai --method perfect --cluster host:8786", 2, "--cluster must come with several models"),
+        ("sample grid.uai --method ancestral --num-workers 2", 2, "--method ancestral must have a Bayesian network"),
     ],
 )
 def test_refused_with_one_line(run: Run, line: str, code: int, text: str) -> None:
@@ -159,6 +160,7 @@ def test_batches_by_workers(run: Run, tmp_path: Path) -> None:
     assert written == ["grid.uai.MAR", "large.npz.MAR", "names.npz.MAR"]
     for name in written:
         assert (tmp_path / "alone" / name).read_bytes() == (tmp_path / "shared" / name).read_bytes()
+    assert run("infer grid.uai names.npz --method loopy-bp --num-workers 2")[0] == 0  # which has no threads
 
 
 @pytest.mark.parametrize("verb", ["sample", pytest.param("temper", marks=pytest.mark.slow)])

@@ -173,7 +173,7 @@ def test_project_on_a_backend(run, monkeypatch):
         ("project strong.uai --norm-bound -1", "--norm-bound must be a positive number, got -1.0"),
         ("project strong.uai", "--norm-bound"),
         ("project strong.uai --norm-bound 1 --norm max", "norm must be one of"),
-        ("project strong.uai --norm-bound 1 --solver slow", "--solver must be fast or paper"),
+        ("project strong.uai --norm-bound 1 --solver slow", "--solver must be one of fast, paper"),
         ("project strong.uai --norm-bound 1 --json -o -", "must not both write to stdout"),
         ("project strong.uai --norm-bound 1 --backend cuda", "--backend needs --divergence reversed-kl"),
         (

@@ -20,9 +20,9 @@ from fastmix.errors import FormatError
 from fastmix.experiments import EXPERIMENTS, Settings, run_experiment, write_report
 from fastmix.experiments.figures import STYLES, Figure
 from fastmix.experiments.journal import Journal, write_settings
-from fastmix.experiments.photographs import encode_map
-from fastmix.experiments.plotting import save_figure
+from fastmix.experiments.report import save_figure
 from fastmix.experiments.runner import describe_machine
+from fastmix.experiments.trials import encode_map
 
 sys.path.insert(0, str(Path(__file__).parent))
 from experiment_helpers import made_up_rows

@@ -10,10 +10,19 @@ from fastmix import infer, project
 from fastmix.denoising import add_noise, denoising_model
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.experiments import EXPERIMENTS, Settings
-from fastmix.experiments.photographs import decode_map, encode_map, load_photographs, photograph_case
 from fastmix.experiments.plan import Case, MethodCall
 from fastmix.experiments.specs import projected, sampled
-from fastmix.experiments.trials import build, mean_error, run_case, run_method, trace_points
+from fastmix.experiments.trials import (
+    build,
+    decode_map,
+    encode_map,
+    load_photographs,
+    mean_error,
+    photograph_case,
+    run_case,
+    run_method,
+    trace_points,
+)  # fmt: skip
 from fastmix.instances import ising_grid
 from fastmix.methods.sampler import sample
 from fastmix.projection import PAPER_STEP, PiecewiseKL

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastmix._arrays import FloatArray
 from fastmix.model import MarkovRandomField
-from fastmix.results import InferenceResult, Status, jsonable
+from fastmix.results import InferenceResult, Status, as_plain
 
 __all__ = ["BracketResult"]
 
@@ -113,19 +113,8 @@ class BracketResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python data, the shape of the command line's JSON; a bound that is not finite is None."""
-        return {
-            "log_z_lower": jsonable(self.log_z_lower),
-            "log_z_upper": jsonable(self.log_z_upper),
-            "marginals_lower": jsonable([v.tolist() for v in self.marginals_lower]),
-            "marginals_upper": jsonable([v.tolist() for v in self.marginals_upper]),
-            "confidence": self.confidence,
-            "methods": dict(self.methods),
-            "exact": self.exact,
-            "status": str(self.status),
-            "seconds": self.stats.get("seconds"),
-            "stats": jsonable(dict(self.stats)),
-            "provenance": jsonable(dict(self.provenance)),
-        }
+        names = "log_z_lower log_z_upper marginals_lower marginals_upper confidence methods exact"
+        return as_plain(self, names)
 
 
 def _num_draws(result: InferenceResult) -> FloatArray:

@@ -16,41 +16,28 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from fastmix import __version__
 from fastmix._clock import is_compiling
-from fastmix.cli import answers, applications, learning, models, theory
+from fastmix.cli import answers, applications, learning, models
 from fastmix.cli.console import explain
-from fastmix.cli.options import names_of, takes_more, with_options
+from fastmix.cli.options import names_of, with_options
 from fastmix.errors import FastmixError, printable
 
 __all__ = ["main"]
 
-_INTERRUPTED = 130  # what the parser makes of Ctrl-C; no command uses it
 _STOPPED: list[int] = []  # signals that came
 
 _COMMANDS = (
-    models.info, answers.infer, answers.map_, answers.compare, answers.sample, answers.temper, theory.certify,
-    theory.bracket, theory.project, learning.learn, learning.score, applications.denoise, applications.experiment,
+    models.info, answers.infer, answers.map_, answers.compare, answers.sample, answers.temper, models.certify,
+    models.bracket, models.project, learning.learn, learning.score, applications.denoise, applications.experiment,
     models.convert, applications.warm_up,
 )  # fmt: skip
 
 
-class _Commands(TyperGroup):
-    """Commands; what an interrupt says would otherwise end in the parser, which makes an exit code of it."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            raise typer.Abort(str(stop)) from None
-
-
-def _make_app(arguments: list[str]) -> typer.Typer:
+def _make_parser(arguments: list[str]) -> Any:
     """The parser of the command that is called, whose options alone are looked up."""
     app = typer.Typer(
-        cls=_Commands,
         help="Marginal inference in discrete Markov random fields, with guarantees.",
         add_completion=True,
         rich_markup_mode=None,
@@ -63,12 +50,12 @@ def _make_app(arguments: list[str]) -> typer.Typer:
         app.add_typer(models.generate(), name=called)
     elif called in named:
         command = named[called]
-        app.command(called)(with_options(command, _methods_of(command, arguments)) if takes_more(command) else command)
+        app.command(called)(with_options(command, _methods_of(command, arguments)))
     else:  # none of them: what there is, for a list
         for name, command in named.items():
             app.command(name, help=command.__doc__)(_nothing)
         app.command("generate", help="Write a random model.")(_nothing)
-    return app
+    return typer.main.get_command(app)
 
 
 def _nothing() -> None:
@@ -146,31 +133,31 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
 def _showing_messages() -> Iterator[None]:
     """That something is being compiled is the one message below a warning."""
     logger, handler = logging.getLogger("fastmix._jit"), logging.StreamHandler()
-    before = logger.level, logger.propagate
+    before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    logger.propagate = False
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.level, logger.propagate = before
+        logger.setLevel(before)
 
 
 @_showing_messages()
 def _run(arguments: list[str]) -> int:
     try:
         _prepare_streams()
-        # A shell that completes a line has its words in the environment.
-        words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-        asked = words.split()[1:] if "_FASTMIX_COMPLETE" in os.environ else arguments
-        code = _make_app(asked)(arguments or ["--help"], prog_name="fastmix", standalone_mode=False)
+        if "_FASTMIX_COMPLETE" in os.environ:  # a shell that completes a line has its words in the environment
+            words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+            _make_parser(words.split()[1:])(prog_name="fastmix")
+        code, parser = 0, _make_parser(arguments)
+        try:
+            with parser.make_context("fastmix", arguments or ["--help"]) as context:
+                parser.invoke(context)
+        except typer.Exit as done:
+            code = done.exit_code
         sys.stdout.flush()
-        if code == _INTERRUPTED:
-            raise KeyboardInterrupt
-        return code if isinstance(code, int) else 0
-    except typer.Exit as done:
-        return done.exit_code
+        return code
     except (BrokenPipeError, SystemExit):  # the parser and rich leave with SystemExit when a pipe is closed
         _abandon_stdout()  # its reader has left: nothing to say, and nobody to say it to
         return 0
@@ -197,12 +184,9 @@ def _as_typed(text: str, arguments: list[str]) -> str:
 def _prepare_streams() -> None:
     """Standard streams that were closed by the caller fail when they are used, not by being None."""
     # Opened the wrong way round, the null device answers with "Bad file descriptor".
-    if sys.stdin is None:
-        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    for name, flags, mode in (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
     if isinstance(sys.stdout, io.TextIOWrapper):  # what an encoding cannot show is escaped, as stderr does by itself
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
 import fastmix
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Cluster, Evidence, Model, NumWorkers, takes
-from fastmix.io import read_model_or_network, write_answer, write_mar, write_pr
+from fastmix.io import write_answer, write_mar, write_pr
+from fastmix.io.answers import answer_suffix
 from fastmix.io.formats import format_names
-from fastmix.model.network import BayesianNetwork
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -36,18 +36,17 @@ _MARGINALS = (".mar", ".pr", ".json", ".csv", ".npz")
 _RUN = "seed num_threads time_limit backend"
 
 
-@takes("infer", _RUN, log_z="Take a method that has log Z.", bracket="Add proven bounds, and hold the answer to them.")
+@takes(
+    "infer", _RUN,
+    method="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered, projected, annealed or perfect.",
+    log_z="Take a method that has log Z.",
+    bracket="Add proven bounds, and hold the answer to them.",
+)  # fmt: skip
 def infer(
     models: Annotated[
         list[str],
         typer.Argument(metavar="MODEL...", help=f"{format_names()} files, plain, gzip, xz or bzip2; - is stdin."),
     ],
-    method: Annotated[
-        str,
-        typer.Option(
-            help="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered, projected, annealed or perfect."
-        ),
-    ] = "auto",
     evidence: Evidence = None,
     output: AnswerFiles = None,
     num_workers: NumWorkers = None,
@@ -60,32 +59,27 @@ def infer(
     """Marginals of every variable, and log Z where the method has it; of several models, a table at the end."""
     from fastmix.methods.base import find_method
 
+    method = given["method"]
+    find_method(method)  # before anything is read
     outputs, checkpoint = output or [], options.get("checkpoint")
     is_batch = len(models) > 1 or any(
         path.endswith(("/", os.sep)) or (os.path.isdir(path) and not os.path.splitext(path)[1]) for path in outputs
     )
-    found = find_method(method, "--method")
-    if is_batch and checkpoint is not None:
-        raise ValueError("--checkpoint must not be given with several models")
-    if (shared := console.workers_option(cluster, num_workers)) and not (is_batch or found.shares):
-        raise ValueError(
-            f"{shared} must come with several models, or a method that has chains (gibbs, swendsen-wang, tempered), "
-            f"got one model and {method}"
-        )
-    options = {**options, **given, "method": method}
+    options |= given
     if is_batch:
+        if checkpoint is not None:
+            raise ValueError("--checkpoint must not be given with several models")
         folder = _check_batch(models, outputs)
         with console.workers(cluster, num_workers) as executor:
             _give_batch(models, _answers(executor, models, evidence, options), folder, as_json)
         return
-    for path, suffix in zip(outputs, files.check_answers(outputs, _MARGINALS), strict=True):
-        if suffix == ".pr" and not found.gives_log_z:  # before the model is read
-            raise ValueError(f"the method {method} gives no log Z to write to {path}; exact, tempered and annealed do")
-        options["log_z"] = options.get("log_z") or suffix == ".pr"
-    files.check_outputs(models, outputs, checkpoint, as_json=as_json)
-    with console.workers(cluster, num_workers) as executor:
-        result, *_ = files.answer(fastmix.infer, models[0], evidence, executor=executor, **options)
-    _give_answer(result, outputs, as_json, console.show_marginals, ".mar", checkpoint)
+    files.check_outputs(models, outputs, checkpoint, allowed=_MARGINALS, as_json=as_json)
+    if any(path != "-" and answer_suffix(path) == ".pr" for path in outputs):
+        options["log_z"] = True
+    with console.workers(cluster, num_workers, method) as executor:
+        result = files.load(models[0], evidence).answer(fastmix.infer, executor=executor, **options)
+    show = partial(console.show_marginals, result)
+    console.finish(result, as_json, show, outputs=outputs, checkpoint=checkpoint)
 
 
 @takes("infer", _RUN)
@@ -94,46 +88,28 @@ def temper(
     cluster: Cluster = None, as_json: AsJson = False, *, given: dict[str, Any], options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
-    infer([model], "tempered", evidence, output, num_workers, cluster, as_json, given=given, options=options)
+    given["method"] = "tempered"
+    infer([model], evidence, output, num_workers, cluster, as_json, given=given, options=options)
 
 
-def _give_answer(
-    result: Any, outputs: list[str], as_json: bool, show: Callable[[Any], None], plain: str, checkpoint: str | None
-) -> None:
-    """Write an answer, as ``plain`` on stdout if asked, or show it."""
-    for path in outputs:
-        write_answer(result, path, plain)
-    console.finish(result, as_json, (lambda: None) if outputs else partial(show, result), checkpoint=checkpoint)
+T = TypeVar("T")
+Refusal: TypeAlias = tuple[str, int]  # in words why there is no answer for a file of a batch, and the exit code
+Outcome: TypeAlias = "InferenceResult | Refusal"
 
 
-# What there is to say about a file of a batch: an answer, or in words why there is none and the exit code.
-Outcome: TypeAlias = "InferenceResult | tuple[str, int]"
-
-
-def _load(path: str, evidence: str | None, options: dict[str, Any]) -> tuple[Any, ...]:
-    """What :func:`_answer` needs, wherever it is called; workers need not see the files."""
+def _attempt(call: Callable[[], T]) -> T | Refusal:
     try:
-        return path, evidence, files.load(path, evidence), options
+        return call()
     except Exception as error:
-        return path, evidence, _explained(error), {}
+        if (known := console.explain(error)) is None or isinstance(error, BrokenPipeError):
+            raise
+        return known
 
 
-def _answer(task: tuple[Any, ...]) -> Outcome:
-    """The answer for one file of a batch."""
-    path, evidence, loaded, options = task
-    if isinstance(loaded[0], str):  # could not be read
-        return cast("tuple[str, int]", loaded)
-    try:
-        with files.answering(path, evidence):
-            return files.salvage(lambda: fastmix.infer(loaded[0], evidence=loaded[1], **options))
-    except Exception as error:
-        return _explained(error)
-
-
-def _explained(error: Exception) -> tuple[str, int]:
-    if (known := console.explain(error)) is None or isinstance(error, BrokenPipeError):
-        raise error
-    return known
+def _answer(task: tuple[files.Input | Refusal, dict[str, Any]]) -> Outcome:
+    """The answer for one file of a batch, wherever this is called; workers need not see the file."""
+    loaded, options = task
+    return _attempt(lambda: loaded.answer(fastmix.infer, **options)) if isinstance(loaded, files.Input) else loaded
 
 
 def _answers(
@@ -141,18 +117,23 @@ def _answers(
 ) -> Iterator[Outcome]:
     """Answers by workers, if there are any, one thread each; when they are lost this process goes on."""
     from fastmix.executors import CrashError, LostError, as_pool, run_in_order
+    from fastmix.methods.base import find_method
 
     rest = list(models)
+
+    def tasks(own: dict[str, Any]) -> Iterator[Any]:
+        return ((_attempt(partial(files.load, path, evidence)), own) for path in rest.copy())
+
     if executor is not None:
-        pool, own = as_pool(executor), {"num_threads": 1, **options, "progress": None}
+        pool, threads = as_pool(executor), {"num_threads": 1} if find_method(options["method"]).threaded else {}
         pool.ahead = min(pool.ahead, _MOST_AHEAD)
         try:
-            for outcome in run_in_order(_answer, (_load(path, evidence, own) for path in models), pool):
+            for outcome in run_in_order(_answer, tasks({**threads, **options, "progress": None}), pool):
                 del rest[0]
                 yield (str(outcome), 2) if isinstance(outcome, CrashError) else outcome
         except LostError as error:
             console.message(f"{error}: this process goes on with {len(rest)} of {len(models)} files")
-    yield from (_answer(_load(path, evidence, options)) for path in rest)
+    yield from map(_answer, tasks(options))
 
 
 def _check_batch(models: list[str], outputs: list[str]) -> str | None:
@@ -189,7 +170,8 @@ def _give_batch(models: list[str], answers: Iterator[Outcome], folder: str | Non
                     if outcome.log_z is not None:
                         write_pr(outcome.log_z, f"{place}.PR")
                 code = int(outcome.status != "ok")
-                row |= {name: outcome.to_dict()[name] for name in ("method", "status", "log_z", "seconds")}
+                row |= {name: getattr(outcome, name) for name in ("method", "status", "log_z")}
+                row["seconds"] = outcome.stats["seconds"]
                 note = "" if not code else console.explain_status(outcome)
             rows.append({**row, "note": note})
             worst = max(worst, code)
@@ -224,10 +206,9 @@ def map_(
 ) -> None:
     """The most probable configuration, exact or with a proven gap."""
     outputs = output or []
-    files.check_answers(outputs, (".mpe", ".json", ".csv"))
-    files.check_outputs([model], outputs, as_json=as_json)
-    result, *_ = files.answer(fastmix.most_probable, model, evidence, **given)
-    _give_answer(result, outputs, as_json, console.show_most_probable, ".mpe", None)
+    files.check_outputs([model], outputs, allowed=(".mpe", ".json", ".csv"), as_json=as_json)
+    result = files.load(model, evidence).answer(fastmix.most_probable, **given)
+    console.finish(result, as_json, partial(console.show_most_probable, result), outputs=outputs, plain=".mpe")
 
 
 @takes(
@@ -250,14 +231,13 @@ def compare(
     """Errors, seconds and verdicts of several methods on one model."""
     if output is not None:
         files.check_output_folder(output)
-    loaded, observed = files.load(model, evidence)
+    loaded = files.load(model, evidence)
     if reference is not None:
-        given |= {"reference": files.load_marginals(reference, loaded), "reference_name": reference}
-    with files.answering(model, evidence):
-        result = files.salvage(lambda: fastmix.compare(loaded, evidence=observed, **given))
+        given |= {"reference": files.load_marginals(reference, loaded.model), "reference_name": reference}
+    result = loaded.answer(fastmix.compare, **given)
     for path in [] if output is None else result.save(output):
         console.message(f"wrote {path}")
-    console.finish(result, as_json, lambda: console.show_comparison(model, result), (loaded, observed))
+    console.finish(result, as_json, lambda: console.show_comparison(model, result), loaded.about)
 
 
 @takes("sample", _RUN)
@@ -288,42 +268,31 @@ def sample(
     options: dict[str, Any],
 ) -> None:
     """Draw configurations by Markov chains, or exactly; a summary without -o."""
-    from fastmix.methods.base import find_method, options_of
-    from fastmix.methods.sampler import SAMPLERS
-
-    outputs, checkpoint, on_gpu = output or [], options.get("checkpoint"), given["backend"] == "cuda"
+    outputs, checkpoint, count = output or [], options.get("checkpoint"), options.get("num_draws")
     if "-" in outputs:
         raise ValueError("-o must name a file, got '-'")
-    files.check_answers(outputs, (".npz", ".mar", ".csv", ".json"))
-    files.check_outputs([model], outputs, checkpoint)
-    network = files.read(read_model_or_network, model) if evidence is None and method in (None, "ancestral") else None
+    files.check_outputs([model], outputs, checkpoint, allowed=(".npz", ".mar", ".csv", ".json"))
+    loaded = files.load(model, evidence)
+    chains = [name for name in options if name != "num_draws"]
+    # Whether the network itself can be drawn from.
+    direct = loaded.network is not None and evidence is None and given["backend"] != "cuda"
     if method is None:
-        plain = set(options) <= {"num_draws"} and not on_gpu
-        method = "ancestral" if plain and isinstance(network, BayesianNetwork) else "gibbs"
-    allowed = ["num_draws"] if method == "ancestral" else list(options_of(find_method(method, "--method", SAMPLERS)))
-    if others := [name for name in options if name not in allowed]:
-        own = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
-        raise ValueError(f"--{others[0].replace('_', '-')} must not be given with --method {method}, which takes {own}")
-    if (shared := console.workers_option(cluster, num_workers)) and method not in ("gibbs", "swendsen-wang"):
-        raise ValueError(f"{shared} must come with chains (gibbs, swendsen-wang), got --method {method}")
+        method = "ancestral" if direct and not chains and cluster is num_workers is None else "gibbs"
     if method == "ancestral":
-        if not isinstance(network, BayesianNetwork) or on_gpu:
+        if loaded.network is None or not direct:
             raise fastmix.UnfitMethodError(
                 "--method ancestral must have a Bayesian network (a BIF or XMLBIF file), without --evidence and on the "
                 "CPU; use gibbs"
             )
-        count = options.get("num_draws", 1000)
-        result: Any = fastmix.ancestral_sample(network, seed=given.get("seed"), num_draws=count)
+        if chains or not cluster is num_workers is None:
+            other = chains[0].replace("_", "-") if chains else "num-workers" if cluster is None else "cluster"
+            raise ValueError(f"--{other} must not be given with --method ancestral, which takes --num-draws")
+        count = 1000 if count is None else count
+        result: Any = fastmix.ancestral_sample(loaded.network, seed=given.get("seed"), num_draws=count)
     else:
-        if network is None:
-            loaded, observed = files.load(model, evidence)
-        else:
-            loaded, observed = (network.to_model() if isinstance(network, BayesianNetwork) else network), {}
         options = {"num_draws": 100 if method == "perfect" else int(bool(outputs)), **options, **given}
-        with console.workers(cluster, num_workers) as executor, files.answering(model, evidence):
-            result = files.salvage(
-                lambda: fastmix.sample(loaded, method=method, evidence=observed, executor=executor, **options)
-            )
+        with console.workers(cluster, num_workers, method) as executor:
+            result = loaded.answer(fastmix.sample, method=method, executor=executor, **options)
     for path in outputs:
         write_answer(result, path)
     console.finish(result, as_json, lambda: console.show_sampling(model, result), checkpoint=checkpoint, tell=False)

@@ -17,6 +17,7 @@ __all__ = ["denoise", "experiment", "warm_up"]
 @takes(
     "denoising.denoise", "seed num_threads time_limit backend",
     labels=Asked("Grey levels of the result; found from the picture by default.", "K"),
+    noise=Asked("Of the noise of --simulate-noise; 1.25 by default.", "EXPONENT"),
     coupling="How strongly neighbors want to agree; learnt from the picture by default.",
     data_weight="How much a pixel believes its grey value; learnt by default.",
     method="One of fastmix infer; annealed by default, loopy-bp for photographs.",
@@ -28,9 +29,6 @@ def denoise(
     simulate_noise: Annotated[
         bool, typer.Option("--simulate-noise", help="The paper's experiment: black and white, then noise, then clean.")
     ] = False,
-    noise: Annotated[
-        float | None, typer.Option(metavar="EXPONENT", help="Of the noise of --simulate-noise; 1.25 by default.")
-    ] = None,
     size: Annotated[
         str | None, typer.Option(metavar="WxH", help="Scale down to fit; 120x80 by default with --simulate-noise.")
     ] = None,
@@ -49,7 +47,7 @@ def denoise(
     from fastmix.denoising.images import MAX_PIXELS, PICTURES
     from fastmix.denoising.posterior import NOISE
 
-    if noise is not None and not simulate_noise:
+    if "noise" in given and not simulate_noise:
         raise ValueError("--noise must come with --simulate-noise, which adds it")
     if full_size and size is not None:
         raise ValueError("--full-size and --size must not both be given")
@@ -60,9 +58,10 @@ def denoise(
         raise ValueError(f"-o must name a picture such as out.png, got {output!r}")
     files.check_outputs([image], [output])
     most = MAX_PIXELS if max_pixels is None else max_pixels
-    picture = files.load_picture(lambda: load_image(image, box, max_pixels=most), image)
-    exponent = (NOISE if noise is None else noise) if simulate_noise else None
-    result = files.salvage(lambda: run(picture, noise=exponent, **given, **options))
+    picture = files.read(load_image, image, size=box, max_pixels=most)
+    if simulate_noise:
+        given.setdefault("noise", NOISE)
+    result = files.salvage(lambda: run(picture, **given, **options))
     (write_comparison if panels else write_picture)(result, output)
     wrong = "" if result.error_rate is None else f", {100 * result.error_rate:.1f} % of the pixels wrong"
     rows, cols = result.observed.shape

@@ -14,7 +14,7 @@ import typer
 
 from fastmix._clock import plain_console
 from fastmix.errors import BadFileError, FastmixError, FormatError, NotConvergedError, printable
-from fastmix.io import write_mar, write_model, write_mpe
+from fastmix.io import write_answer, write_mar, write_model, write_mpe
 from fastmix.io.answers import json_text
 from fastmix.io.bif import write_bif
 from fastmix.io.files import display_name
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "emit_json", "explain", "explain_status", "finish", "message", "readable", "save_model",
     "show_batch", "show_bracket", "show_certificate", "show_comparison", "show_facts", "show_marginals",
-    "show_most_probable", "show_sampling", "workers", "workers_option",
+    "show_most_probable", "show_sampling", "workers",
 ]  # fmt: skip
 
 _ROWS = 25  # variables shown on a terminal before the rest is only counted
@@ -69,7 +69,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
 
     None for what no command is known to raise.
     """
-    if isinstance(error, typer.Abort | KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt):
         return str(error) or "interrupted", 1
     if isinstance(error, BadFileError | FormatError):
         return str(error), 3
@@ -84,18 +84,20 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     return None
 
 
-def workers_option(cluster: str | None, num_workers: int | None) -> str | None:
-    """Which option asks for workers, if one does."""
-    return "--cluster" if cluster is not None else "--num-workers" if num_workers is not None else None
-
-
 @contextlib.contextmanager
-def workers(cluster: str | None, num_workers: int | None) -> Iterator[Executor | None]:
+def workers(cluster: str | None, num_workers: int | None, method: str = "gibbs") -> Iterator[Executor | None]:
     """The executor that ``--cluster`` or ``--num-workers`` stands for; None without either."""
     from fastmix import executors
+    from fastmix.methods.base import find_method
 
     if cluster is not None and num_workers is not None:
         raise ValueError(f"--num-workers must not come with --cluster, which has its own, got {num_workers}")
+    if not cluster is num_workers is None and not find_method(method).shares:
+        name = "--num-workers" if cluster is None else "--cluster"
+        raise ValueError(
+            f"{name} must come with several models to infer, or a method that has chains (gibbs, swendsen-wang, "
+            f"tempered), got one model and {method}"
+        )
     if num_workers is not None:
         with executors.processes(num_workers) as executor:
             yield executor
@@ -137,18 +139,22 @@ def finish(
     show: Callable[[], object],
     about: Sequence[Any] = (),
     *,
+    outputs: Sequence[str] = (),
+    plain: str = ".mar",
     checkpoint: str | None = None,
     tell: bool = True,
     **facts: Any,
 ) -> None:
     """An answer as JSON, or as ``show`` shows it; exit code 1, and why unless ``show`` tells, where it is not trusted.
 
-    JSON has the names of the model and the evidence in ``about``, and further facts. The checkpoint of a run that is
-    over goes.
+    JSON has the names of the model and the evidence in ``about``, and further facts. What goes into files, ``plain``
+    what that is on stdout, is not shown. The checkpoint of a run that is over goes.
     """
+    for path in outputs:
+        write_answer(result, path, plain)
     if as_json:
         emit_json({**result.to_dict(), **facts}, *about)
-    else:
+    elif not outputs:
         show()
     if checkpoint is not None and result.stats["stopped_by"] not in ("interrupt", "time_limit"):
         sys.stdout.flush()  # the answer may be there

@@ -6,20 +6,22 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix.errors import BadFileError, ImpossibleEvidenceError, Interrupted, ModelError
-from fastmix.io import format_of, read_evidence, read_mar, read_model
+from fastmix.io import format_of, read_evidence, read_mar, read_model_or_network
 from fastmix.io.answers import answer_suffix
 from fastmix.io.files import check_folder, check_writable, decode_text, display_name, read_bytes
 from fastmix.model import MarkovRandomField
+from fastmix.model.network import BayesianNetwork
 
 __all__ = [
-    "answer", "answering", "blaming_input", "check_answers", "check_model_output", "check_output_folder",
-    "check_outputs", "load", "load_marginals", "load_picture", "read", "salvage",
+    "Input", "blaming_input", "check_model_output", "check_output_folder", "check_outputs", "load", "load_marginals",
+    "read", "salvage",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -28,13 +30,30 @@ T = TypeVar("T")
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def answer(
-    function: Callable[..., T], path: str, evidence: str | None, **options: Any
-) -> tuple[T, MarkovRandomField, dict[int, Any]]:
-    """What a function of fastmix says about the model and evidence in files, and these two."""
-    model, observed = load(path, evidence)
-    with answering(path, evidence):
-        return salvage(lambda: function(model, evidence=observed, **options)), model, observed
+@dataclass(frozen=True)
+class Input:
+    """A model and what is observed of it, with the files, or pairs, that these came from."""
+
+    path: str
+    evidence: str | None
+    model: MarkovRandomField
+    observed: dict[int, Any]
+    network: BayesianNetwork | None  # where the file holds one
+
+    @property
+    def about(self) -> tuple[MarkovRandomField, dict[int, Any]]:
+        """The model and what is observed, for JSON."""
+        return self.model, self.observed
+
+    def answer(self, function: Callable[..., T], **options: Any) -> T:
+        """What a function of fastmix says about them; with evidence, nothing else can be impossible."""
+        with blaming_input(self.path, self.evidence):
+            try:
+                return salvage(lambda: function(self.model, evidence=self.observed, **options))
+            except ModelError as error:
+                if self.evidence is None:
+                    raise
+                raise ImpossibleEvidenceError(str(error)) from error
 
 
 def salvage(call: Callable[[], T]) -> T:
@@ -47,7 +66,7 @@ def salvage(call: Callable[[], T]) -> T:
         return cast("T", stop.result)
 
 
-def load(path: str, evidence: str | None = None) -> tuple[MarkovRandomField, dict[int, Any]]:
+def load(path: str, evidence: str | None = None) -> Input:
     """Model and evidence; anything wrong with files is a :class:`BadFileError` or a :class:`FormatError`.
 
     Evidence is a UAI or JSON file, or, where there is no such file, pairs such as ``SAO2=LOW,BP=HIGH``. What is neither
@@ -59,23 +78,24 @@ def load(path: str, evidence: str | None = None) -> tuple[MarkovRandomField, dic
     typed = not os.path.exists(given) and given != "-" and "=" in given
     if evidence is not None and not (typed or os.path.exists(given) or _names_file(given)):
         raise ValueError(f"--evidence must be a file or pairs such as A=x,B=y, got {given!r}")
-    model = read(read_model, path)
-    if evidence is None:
-        return model, {}
-    from fastmix.io.observations import number_observations, parse_observations, parse_observations_json
+    model, network = read(_read_both, path)
+    observed: dict[int, Any] = {}
+    if evidence is not None:
+        from fastmix.io.observations import number_observations, parse_observations, parse_observations_json
 
-    if typed:
-        return model, parse_observations(given, model)
-    if _is_json(given):
-        content = decode_text(read(read_bytes, given), display_name(given))
-        return model, number_observations(parse_observations_json(content, display_name(given)), model)
-    return model, read(read_evidence, given, num_states=model.num_states)
+        if typed:
+            observed = parse_observations(given, model)
+        elif re.search(r"\.json(\.gz|\.xz|\.bz2)?$", given, re.IGNORECASE):
+            content = decode_text(read(read_bytes, given), display_name(given))
+            observed = number_observations(parse_observations_json(content, display_name(given)), model)
+        else:
+            observed = read(read_evidence, given, num_states=model.num_states)
+    return Input(path, evidence, model, observed, network)
 
 
-def _is_json(path: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return answer_suffix(path) == ".json"
-    return False
+def _read_both(path: str) -> tuple[MarkovRandomField, BayesianNetwork | None]:
+    found = read_model_or_network(path)
+    return (found.to_model(), found) if isinstance(found, BayesianNetwork) else (found, None)
 
 
 def _names_file(text: str) -> bool:
@@ -91,23 +111,14 @@ def load_marginals(path: str, model: MarkovRandomField) -> NDArray[np.float64]:
     return np.concatenate(vectors) if vectors else np.zeros(0)
 
 
-def load_picture(read: Callable[[], T], path: str) -> T:
-    """A picture; whatever is wrong with its file is a :class:`BadFileError`."""
-    try:
-        return read()
-    except (OSError, ValueError) as error:
-        text = getattr(error, "strerror", None) or str(error)
-        name = display_name(path)
-        raise BadFileError(text.replace(path, name) if path and path in text else f"{name}: {text}") from error
-
-
 def read(function: Callable[..., T], path: str, **options: Any) -> T:
     """What a function reads from a file; anything wrong with it is a :class:`BadFileError` or :class:`FormatError`."""
     with blaming_input(path):
         try:
             return function(path, **options)
         except OSError as error:
-            raise BadFileError(f"{display_name(path) or repr(path)}: {error.strerror or error}") from error
+            reason = error.strerror or str(error).removeprefix(f"{path}: ")
+            raise BadFileError(f"{display_name(path) or repr(path)}: {reason}") from error
 
 
 @contextlib.contextmanager
@@ -127,45 +138,38 @@ def blaming_input(path: str, evidence: str | None = None) -> Iterator[None]:
         raise BadFileError(f"{files}: {error}") from error
 
 
-@contextlib.contextmanager
-def answering(path: str, evidence: str | None = None) -> Iterator[None]:
-    """The same around a run on files that have been read: with evidence, nothing else can be impossible."""
-    with blaming_input(path, evidence):
-        try:
-            yield
-        except ModelError as error:
-            if evidence is None:
-                raise
-            raise ImpossibleEvidenceError(str(error)) from error
-
-
 # -- writing, tried before the work is done ---------------------------------------------------------------------------
 
 
 def check_outputs(
-    sources: Sequence[str], outputs: Sequence[str | None], checkpoint: str | None = None, *, as_json: bool = False
+    sources: Sequence[str],
+    outputs: Sequence[str | None],
+    checkpoint: str | None = None,
+    *,
+    allowed: Sequence[str] = (),
+    as_json: bool = False,
 ) -> None:
-    """Try the places of all outputs; none of them may be an input, and one at most goes to stdout."""
-    if "-" in outputs and as_json:
+    """Try the places of all outputs: different files, no inputs, one at most to stdout, with suffixes that are allowed.
+
+    Without any allowed, names need no suffix.
+    """
+    places = [path for path in outputs if path is not None]
+    if len({os.path.realpath(path) for path in places}) < len(places):
+        raise ValueError(f"-o must name different files, got {', '.join(map(repr, places))}")
+    if "-" in places and as_json:
         raise ValueError("--json and -o - must not both write to stdout")
     if checkpoint == "-":
         raise ValueError("--checkpoint must be a file, got '-'")
     inputs = {os.path.realpath(source) for source in sources}
-    for name, path in (*(("-o", output) for output in outputs), ("--checkpoint", checkpoint)):
-        if path is not None and path != "-":
+    for name, path in (*(("-o", place) for place in places if place != "-"), ("--checkpoint", checkpoint)):
+        if path is not None:
+            if allowed and name == "-o":
+                answer_suffix(path, allowed)
             check_writable(path)
             if os.path.realpath(path) in inputs:
                 raise ValueError(f"{name} must not be the input, which it would replace, got {path!r}")
-    for output in outputs if checkpoint is not None else ():
-        if os.path.realpath(output or "") == os.path.realpath(checkpoint or ""):
-            raise ValueError(f"-o and --checkpoint must be two files, got {output!r} for both")
-
-
-def check_answers(outputs: Sequence[str], allowed: Sequence[str]) -> list[str]:
-    """The suffix of every output, or "" for stdout; refuse names that do not say what to write."""
-    if outputs.count("-") > 1 or len({os.path.realpath(path) for path in outputs}) < len(outputs):
-        raise ValueError(f"-o must name different files, got {', '.join(map(repr, outputs))}")
-    return ["" if path == "-" else answer_suffix(path, allowed) for path in outputs]
+    if checkpoint is not None and os.path.realpath(checkpoint) in map(os.path.realpath, places):
+        raise ValueError(f"-o and --checkpoint must be two files, got {checkpoint!r} for both")
 
 
 def check_model_output(sources: Sequence[str], path: str | None, as_json: bool, checkpoint: str | None = None) -> None:

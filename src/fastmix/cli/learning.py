@@ -62,6 +62,7 @@ def _counts(text: str) -> list[int] | int:
     ),
     ridge=Asked("Weight of the squares of all parameters.", "NUMBER|auto", _penalty),
     l1=Asked("Weight of the norms of tables: removes edges.", "NUMBER|auto", _penalty),
+    edges=Asked("complete, chow-liu, l1, grow, or a file with two columns per line.", "GRAPH"),
     hidden="Binary variables that are never observed.",
     num_states=Asked("Of the columns, such as 3 or 2,3,2; as seen by default.", "COUNTS", _counts),
     num_chains="Persistent chains; 1,024 to 4,096 by default.",
@@ -78,9 +79,6 @@ def learn(
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Where the model goes; npz keeps all names.")
     ] = None,
     header: Header = None,
-    edges: Annotated[
-        str, typer.Option(metavar="GRAPH", help="complete, chow-liu, l1, grow, or a file with two columns per line.")
-    ] = "complete",
     validation: Annotated[
         str | None, typer.Option(metavar="FILE", help="Data on which auto chooses, and that are scored.")
     ] = None,
@@ -105,10 +103,9 @@ def learn(
     others = None
     if validation is not None:
         others = files.read(read_table, validation, header=header, weights=weights, model=table.blank_model())
-    graph: Any = edges
-    if edges not in ("complete", "chow-liu", "l1", "grow"):
-        graph = files.read(read_edges, edges, table=table.with_hidden(given["hidden"]))
-    result = files.salvage(lambda: fastmix.learn(table, edges=graph, validation=others, **given))
+    if given["edges"] not in ("complete", "chow-liu", "l1", "grow"):
+        given["edges"] = files.read(read_edges, given["edges"], table=table.with_hidden(given["hidden"]))
+    result = files.salvage(lambda: fastmix.learn(table, validation=others, **given))
     console.save_model(result.model, output, as_json)
 
     def show() -> None:
@@ -148,7 +145,7 @@ def score(
     if model == data == "-":
         raise ValueError("MODEL and DATA must not both be -: stdin holds one of them")
     files.check_outputs([model, data], [output], as_json=as_json)
-    loaded, _ = files.load(model)
+    loaded = files.load(model).model
     table = files.read(read_table, data, header=header, weights=weights, model=loaded)
     note = None if loaded.variable_names else _note_names(table, data, header)  # else names had been found
     result = files.salvage(lambda: fastmix.score(loaded, table, **given))

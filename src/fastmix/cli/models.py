@@ -1,41 +1,38 @@
-"""Commands about model files: ``info``, ``convert`` and ``generate``."""
+"""Commands about a model itself: ``info``, ``certify``, ``bracket``, ``project``, ``convert`` and ``generate``."""
 
 from __future__ import annotations
 
 import inspect
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+import fastmix
+from fastmix._checks import check_choice
 from fastmix.cli import console, files
-from fastmix.cli.options import AsJson, Asked, Evidence, Model, Output, option, with_signature
-from fastmix.io import read_model_or_network
+from fastmix.cli.options import AsJson, Asked, Evidence, Model, Output, option, takes, with_signature
+from fastmix.errors import Interrupted, NotConvergedError
 from fastmix.io.files import display_name
 from fastmix.io.formats import format_names, suffix_list
+from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
 
 if TYPE_CHECKING:
     from fastmix.model import Evidence as Observed
-    from fastmix.model import MarkovRandomField
+    from fastmix.projection import ProjectionResult
 
-__all__ = ["convert", "describe_model", "generate", "info"]
+__all__ = ["bracket", "certify", "convert", "describe_model", "generate", "info", "project"]
 
 
 def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> None:
     """Size, state counts, zeros and treewidth of a model, and whether it is a Bayesian network."""
-    found, observed = None, dict[int, int]()
-    if evidence is None:
-        found = files.read(read_model_or_network, model)
-        loaded = found.to_model() if isinstance(found, BayesianNetwork) else found
-    else:
-        loaded, observed = files.load(model, evidence)
-    with files.answering(model, evidence):
-        facts = describe_model(loaded, observed)
-    facts["bayesian_network"] = None if found is None else isinstance(found, BayesianNetwork)
+    loaded = files.load(model, evidence)
+    facts = loaded.answer(describe_model)
+    facts["bayesian_network"] = loaded.network is not None
     if as_json:
-        console.emit_json(facts, loaded, observed)
+        console.emit_json(facts, *loaded.about)
     else:
         console.show_facts(model, console.readable(facts))
 
@@ -88,6 +85,106 @@ def describe_model(model: MarkovRandomField, evidence: Observed | None = None) -
     return facts
 
 
+@takes(
+    "certify", "time_limit",
+    criterion="auto, dobrushin, width, path or split; all but dobrushin are for random updates.",
+    dependency="Dependency bound: exact, field, sigmoid, range, l1 or linf.",
+    norm="spectral, inf, 1 or frobenius; the smallest of them by default.",
+    schedule="Order of updates: systematic or random; what the criterion is for by default.",
+    per_variable="Accuracy of every marginal instead of the joint distribution.",
+    max_updates="More random updates count as not certified; 5e9 by default, inf for no limit.",
+    margin="How far all couplings could grow.",
+)  # fmt: skip
+def certify(
+    model: Model,
+    accuracy: Annotated[float, typer.Option(help="Total variation distance to reach, between 0 and 1.")] = 0.01,
+    evidence: Evidence = None,
+    as_json: AsJson = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """Whether Gibbs sampling provably mixes, and in how many sweeps; exit code 1 when not certified."""
+    loaded = files.load(model, evidence)
+    certificate = loaded.answer(fastmix.certify, accuracy=accuracy, **given)
+    about = certificate.model, loaded.observed
+    console.finish(certificate, as_json, lambda: console.show_certificate(model, certificate), about, tell=False)
+
+
+@takes(
+    "bracket", "memory_limit seed time_limit",
+    confidence="Tighten by draws; all bounds then hold together with this probability.",
+    num_draws="Draws at most, with --confidence.",
+)  # fmt: skip
+def bracket(model: Model, evidence: Evidence = None, as_json: AsJson = False, *, given: dict[str, Any]) -> None:
+    """Proven bounds on log Z and on every marginal, exact where that fits."""
+    loaded = files.load(model, evidence)
+    result = loaded.answer(fastmix.bracket, **given)
+    console.finish(result, as_json, lambda: console.show_bracket(result), loaded.about)
+
+
+@takes(
+    "project", "seed time_limit",
+    norm_bound="Largest norm allowed; below 1 the result provably mixes fast.",
+    norm="inf, spectral, 1, frobenius or width.",
+    dependency="Dependency bound: range or linf.",
+    solver="fast, or paper for the dual of the paper.",
+    tol="Relative duality gap.",
+    max_iter="Iterations allowed.",
+)  # fmt: skip
+def project(
+    model: Model,
+    divergence: Annotated[
+        str, typer.Option(help="euclidean, kl, piecewise-kl or reversed-kl: what closest means.")
+    ] = "euclidean",
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the chains of reversed-kl run: cpu (default), cuda, or auto for a GPU if there is one."
+        ),
+    ] = None,
+    evidence: Evidence = None,
+    output: Output = None,
+    as_json: AsJson = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """The closest model with a bounded dependency norm; UAI text on stdout without -o and --json."""
+    from fastmix.projection import PaperDual, ReversedKL, divergence_by_name
+
+    files.check_model_output([model], output, as_json)
+    chosen = divergence_by_name(divergence)
+    if backend is not None:
+        if not isinstance(chosen, ReversedKL):
+            raise ValueError(f"--backend needs --divergence reversed-kl, whose chains it is for, got {divergence}")
+        chosen = ReversedKL(backend=cast("Any", backend))
+    check_choice("solver", given["solver"], ("fast", "paper"))
+    if given["solver"] == "paper":
+        given["solver"] = PaperDual()
+    loaded = files.load(model, evidence)
+    result = loaded.answer(_project, divergence=chosen, **given)
+    console.save_model(result.model, output, as_json)
+    what = "width" if result.norm == "width" else f"{result.norm}, {result.dependency}"
+    quality = f"duality gap {result.duality_gap:.3g}"
+    if "num_steps" in result.stats:
+        quality = f"divergence {result.divergence_value:.6g} after {result.stats['num_steps']} steps"
+    summary = (
+        f"norm {result.norm_before:.6g} -> {result.norm_after:.6g} ({what}), squared distance "
+        f"{result.squared_distance:.6g}, {quality}, {result.stats['seconds']:.3g} s"
+    )
+    console.finish(result, as_json, lambda: console.message(summary), (result.model, loaded.observed), tell=False)
+
+
+def _project(model: MarkovRandomField, **options: Any) -> ProjectionResult:
+    """The projection, also one that was stopped before it was proven to be the closest."""
+    try:
+        return fastmix.project(model, **options)
+    except (NotConvergedError, Interrupted) as error:
+        if error.result is None:
+            raise
+        console.message(str(error))
+        return error.result
+
+
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help=f"{format_names()} file; - is stdin.")],
     target: Annotated[
@@ -97,32 +194,36 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Write a model in another format, optionally given evidence."""
-    if target.endswith((".bif", ".bif.gz", ".bif.xz")):
+    holds_networks = target.endswith((".bif", ".bif.gz", ".bif.xz"))
+    if holds_networks:
         if evidence is not None:
             raise ValueError("--evidence must not be given for a BIF file, which holds networks; write .uai or .npz")
         files.check_outputs([], [target], as_json=as_json)
-        network = files.read(read_model_or_network, source)
-        if not isinstance(network, BayesianNetwork):
-            name = display_name(source)
-            raise ValueError(f"a BIF file holds a Bayesian network, and {name} is none; write .uai or .npz")
-        _save(network, target, as_json, source=source, evidence=evidence)
-        return
-    files.check_model_output([], target, as_json)
-    loaded, observed = files.load(source, evidence)
-    if observed:
-        with files.answering(source, evidence):
-            loaded = loaded.condition(observed)
-    _save(loaded, target, as_json, source=source, evidence=evidence)
+    else:
+        files.check_model_output([], target, as_json)
+    loaded = files.load(source, evidence)
+    model = loaded.answer(MarkovRandomField.condition) if loaded.observed else loaded.model
+    if holds_networks and loaded.network is None:
+        name = display_name(source)
+        raise ValueError(f"a BIF file holds a Bayesian network, and {name} is none; write .uai or .npz")
+    _save(model, target, as_json, loaded.network if holds_networks else None, source=source, evidence=evidence)
 
 
-def _save(model: Any, output: str | None, as_json: bool, *, seed: int | None = None, **options: Any) -> None:
+def _save(
+    model: MarkovRandomField,
+    output: str | None,
+    as_json: bool,
+    network: BayesianNetwork | None = None,
+    *,
+    seed: int | None = None,
+    **options: Any,
+) -> None:
     from fastmix.results import provenance
 
     start = time.perf_counter()
-    console.save_model(model, output, as_json)
+    console.save_model(model if network is None else network, output, as_json)
     if as_json:
-        model = model.to_model() if isinstance(model, BayesianNetwork) else model
-        facts = {"num_variables": model.num_variables, "num_edges": model.num_edges, "output": output}
+        facts: dict[str, Any] = {"num_variables": model.num_variables, "num_edges": model.num_edges, "output": output}
         facts["seconds"] = time.perf_counter() - start
         console.emit_json({**facts, "provenance": provenance(model, seed=seed, **options)})
 

@@ -11,11 +11,12 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 import typer
 
 import fastmix
+from fastmix._memory import parse_bytes
 from fastmix.io.formats import format_names
 
 __all__ = [
     "AsJson", "Asked", "Cluster", "Evidence", "Model", "NumWorkers", "Output", "names_of", "option", "takes",
-    "takes_more", "with_options", "with_signature", "words",
+    "with_options", "with_signature", "words",
 ]  # fmt: skip
 
 Model = Annotated[
@@ -50,17 +51,11 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _bytes(text: str) -> int:
-    from fastmix._memory import parse_bytes
-
-    return parse_bytes(text)
-
-
 _SHARED = {
     "seed": Asked("The same seed gives the same answer; drawn when not given."),
     "num_threads": Asked("All cores by default; does not change the answer."),
     "time_limit": Asked("Return what there is then (60 by default); compiling is not counted.", "SECONDS"),
-    "memory_limit": Asked("Such as 4GiB; half of the free memory by default.", "SIZE", _bytes),
+    "memory_limit": Asked("Such as 4GiB; half of the free memory by default.", "SIZE", parse_bytes),
     "backend": Asked("Where gibbs, tempered run: cpu (default), cuda, or auto for a GPU if any."),
     "methods": Asked("Separated by commas; all by default.", "NAMES", words),
 }
@@ -84,18 +79,15 @@ def takes(function: str, shared: str = "", **own: str | Asked) -> Callable[[C], 
     return mark
 
 
-def takes_more(command: Callable[..., None]) -> bool:
-    """Whether a command has options from elsewhere, which are looked up only when it is called."""
-    return any(name in inspect.signature(command).parameters for name in _REST)
-
-
 def names_of(command: Callable[..., None]) -> set[str]:
     """The options of a command but for those of methods."""
     return {*inspect.signature(command).parameters, *_TAKEN[command.__name__][1]}
 
 
 def with_options(command: Callable[..., None], methods: Iterable[str]) -> Callable[..., None]:
-    """The command with all its options, those of the methods named among them."""
+    """The command with all its options, those of the methods named among them; they are looked up only here."""
+    if command.__name__ not in _TAKEN:
+        return command
     from fastmix.methods.base import find_method, options_of
 
     types: dict[str, Any] = get_type_hints(command, include_extras=True)
@@ -118,7 +110,12 @@ def with_options(command: Callable[..., None], methods: Iterable[str]) -> Callab
         parts: dict[str, dict[str, Any]] = {name: {} for name in _REST if name in signature}
         for name, (one, _, _) in asked.items():
             if (value := values.pop(name)) is not None:
-                parts["given" if name in taken else "options"][name] = _parse(name, one.parse, value)
+                try:
+                    value = value if one.parse is None else one.parse(value)
+                except ValueError as error:
+                    text = str(error)
+                    raise ValueError(f"{name} {text}" if text.startswith("must") else text) from None
+                parts["given" if name in taken else "options"][name] = value
         command(**values, **parts)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
@@ -150,11 +147,3 @@ def with_signature(command: Callable[..., None], parameters: Mapping[str, tuple[
     command.__annotations__ = {name: annotation for name, (annotation, _) in parameters.items()}
     command.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
     return command
-
-
-def _parse(name: str, parse: Callable[[str], Any] | None, value: Any) -> Any:
-    try:
-        return value if parse is None else parse(value)
-    except ValueError as error:
-        typed, text = f"--{name.replace('_', '-')}", str(error)
-        raise ValueError(f"{typed} {text}" if text.startswith("must") else text.replace(name, typed, 1)) from None

@@ -18,7 +18,7 @@ from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, add_noise, as_gre
 from fastmix.errors import Interrupted
 from fastmix.methods.base import METHODS, Method, make_method
 from fastmix.methods.inference import infer
-from fastmix.results import InferenceResult, Status, jsonable
+from fastmix.results import InferenceResult, Status, as_plain, jsonable
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "DenoiseResult", "denoise"]
 
@@ -73,22 +73,13 @@ class DenoiseResult:
         """The facts without the pixels as plain data, the shape of the command line's JSON."""
         rows, cols = self.observed.shape
         best = np.maximum(self.marginals, 1.0 - self.marginals) if self.marginals.ndim == 2 else self.marginals.max(-1)
-        return {
-            "method": self.inference.method,
-            "status": str(self.inference.status),
-            "width": cols,
-            "height": rows,
-            "num_labels": len(self.levels),
-            "levels": self.levels.tolist(),
-            "coupling": self.stats["coupling"],
-            "data_weight": self.stats["data_weight"],
-            "white": float(self.picture.mean()),
-            "error_rate": jsonable(self.error_rate),
-            "mean_uncertainty": float(1.0 - best.mean()),
-            "seconds": self.stats.get("seconds"),
-            "stats": jsonable({**self.inference.stats, **self.stats}),
-            "provenance": jsonable(dict(self.provenance)),
-        }
+        facts = {
+            "method": self.inference.method, "width": cols, "height": rows, "num_labels": len(self.levels),
+            "coupling": self.stats["coupling"], "data_weight": self.stats["data_weight"],
+            "white": float(self.picture.mean()), "mean_uncertainty": float(1.0 - best.mean()),
+        }  # fmt: skip
+        stats = jsonable({**self.inference.stats, **self.stats})
+        return {**as_plain(self, "levels error_rate", **facts), "stats": stats}
 
 
 def denoise(

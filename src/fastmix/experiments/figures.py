@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix.experiments.photographs import decode_map
 from fastmix.experiments.plan import Experiment, Row, Settings
+from fastmix.experiments.trials import decode_map
 
 __all__ = [
     "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "draw_photographs", "draw_samples",

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from fastmix import __version__
-from fastmix._checks import check_choice
+from fastmix._checks import check_choice, require
 from fastmix._clock import Clock, Listener, Progress, Report, listening
 from fastmix.errors import Interrupted
 from fastmix.executors import CrashError, LostError, Pool, as_pool, count_processors, processes, run_in_order
 from fastmix.experiments.journal import Journal, completed_rows, read_settings, write_settings
 from fastmix.experiments.plan import Case, Experiment, Settings
-from fastmix.experiments.plotting import require_matplotlib
-from fastmix.experiments.report import write_report
+from fastmix.experiments.report import MATPLOTLIB, write_report
 from fastmix.experiments.specs import EXPERIMENTS
 from fastmix.experiments.trials import failed_rows, run_case
 from fastmix.results import Status
@@ -105,7 +104,7 @@ def run_experiment(
     none: the run stops with the status ``interrupted``, and the same call goes on.
     """
     begin = time.perf_counter()
-    require_matplotlib()  # before the hours, not after
+    require("matplotlib", **MATPLOTLIB)  # before the hours, not after
     if executor is not None and num_workers is not None:
         raise ValueError(f"num_workers must not come with an executor, which has its own, got {num_workers}")
     pool = Pool(num_workers) if executor is None else as_pool(executor)

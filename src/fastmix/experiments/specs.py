@@ -6,8 +6,8 @@ from typing import Any
 
 from fastmix.experiments import findings
 from fastmix.experiments.figures import draw_photographs, draw_samples, draw_strengths, draw_timing
-from fastmix.experiments.photographs import photograph_cases
 from fastmix.experiments.plan import Experiment, MethodCall
+from fastmix.experiments.trials import photograph_cases
 
 __all__ = ["EXPERIMENTS", "projected", "sampled"]
 

@@ -13,10 +13,10 @@ from fastmix import _show
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_choice, check_positive
 from fastmix.model import MarkovRandomField
-from fastmix.results import Status, jsonable
+from fastmix.results import Framed, Status, as_plain
 from fastmix.theory import norms
 
-__all__ = ["LearnResult", "NormBall", "WidthBall", "as_plain", "ball_by_name"]
+__all__ = ["LearnResult", "NormBall", "WidthBall", "ball_by_name"]
 
 _SHOWN = 10  # edges in a notebook
 # Of a result, in a notebook, and in its JSON.
@@ -91,7 +91,7 @@ def ball_by_name(text: str) -> NormBall:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnResult:
+class LearnResult(Framed):
     """A model fitted to data, and what is known about the fit.
 
     Attributes
@@ -159,14 +159,13 @@ class LearnResult:
         return _ADVICE.get(self.status, self.status.advice)
 
     def columns(self) -> dict[str, Any]:
-        """The columns of :meth:`to_frame`, by name."""
+        """Columns of :meth:`to_frame` by name: of every edge its variables, and the Frobenius norm of its table.
+
+        Of an Ising coupling that is ``2 |J|``.
+        """
         names = self.model.names_of_variables()
         first, second = ([names[i] for i in self.model.edges[:, k]] for k in (0, 1))
         return {"first": first, "second": second, "size": self._sizes()}
-
-    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
-        """A table with a row for every edge: its variables, and the Frobenius norm of its table (``2 |J|``)."""
-        return _show.frame(self.columns(), library)
 
     def plot(self, axes: Any = None, *, kind: Literal["edges", "history"] = "edges") -> Any:
         """The sizes of all edges, or the way of the fit, as a picture (Matplotlib, extra ``plot``); the axes come back.
@@ -208,13 +207,6 @@ class LearnResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the model as plain data, the shape of the command line's JSON."""
-        facts = {name: getattr(self, name) for name in _FACTS}
         sizes = {"num_variables": self.model.num_variables, "num_edges": self.model.num_edges}
         within = None if self.within is None else {"norm": self.within.norm, "bound": self.within.bound}
-        return as_plain(self, {**facts, **sizes, "within": within, "norms": dict(self.norms)})
-
-
-def as_plain(result: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a result as plain data: its status, these facts, seconds, stats and provenance."""
-    more = {"seconds": result.stats.get("seconds"), "stats": dict(result.stats), "provenance": dict(result.provenance)}
-    return {"status": str(result.status), **jsonable({**facts, **more})}
+        return as_plain(self, " ".join(_FACTS), **sizes, within=within, norms=self.norms)

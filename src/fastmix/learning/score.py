@@ -21,10 +21,9 @@ from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, read_data
 from fastmix.learning.log_z import NUM_GROUPS, log_normaliser, obstacle
 from fastmix.learning.objectives import MOST_COMPLETIONS, DataTerm, PseudoLikelihood
-from fastmix.learning.result import as_plain
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.build import table_positions
-from fastmix.results import Status, provenance
+from fastmix.results import Framed, Status, as_plain, provenance
 
 __all__ = ["ScoreResult", "log_masses", "pseudo_log_likelihoods", "score"]
 
@@ -43,7 +42,7 @@ _FACTS = (  # of a result, in the order of its JSON
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreResult:
+class ScoreResult(Framed):
     """How probable data are under a model.
 
     Attributes
@@ -103,12 +102,8 @@ class ScoreResult:
         return _NOT_MIXED if self.status is Status.NOT_MIXED else self.status.advice
 
     def columns(self) -> dict[str, Any]:
-        """The columns of :meth:`to_frame`, by name."""
+        """Columns of :meth:`to_frame` by name: the log-likelihood of every row."""
         return {"row": np.arange(len(self.per_row)), "log_likelihood": self.per_row}
-
-    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
-        """A table with the log-likelihood of every row."""
-        return _show.frame(self.columns(), library)
 
     def plot(self, axes: Any = None) -> Any:
         """How often rows have which log-likelihood (Matplotlib, extra ``plot``); the axes come back."""
@@ -127,7 +122,7 @@ class ScoreResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result without rows and model as plain data, the shape of the command line's JSON."""
-        return as_plain(self, {name: getattr(self, name) for name in _FACTS})
+        return as_plain(self, " ".join(_FACTS))
 
 
 def score(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,11 +15,11 @@ from fastmix._arrays import FloatArray
 from fastmix._checks import as_float_array, check_backend, check_seconds, check_threads, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
-from fastmix.io.files import atomic_write
+from fastmix.io.answers import write_answer
 from fastmix.methods.base import Method, find_method, make_method, method_names, options_of
 from fastmix.methods.inference import infer
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.results import InferenceResult, Status, jsonable, plain_evidence, provenance
+from fastmix.results import Framed, InferenceResult, Status, as_plain, plain_evidence, provenance
 
 __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
 
@@ -45,7 +44,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
+class Comparison(Framed):
     """Rows of a comparison."""
 
     model: MarkovRandomField
@@ -65,18 +64,11 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The rows as plain data, the shape of the command line's JSON."""
-        rows = [jsonable(asdict(row)) for row in self.rows]
-        facts = {"status": str(self.status), "reference": self.reference, "rows": rows}
-        facts |= {"seconds": self.stats.get("seconds"), "stats": jsonable(dict(self.stats))}
-        return {**facts, "provenance": jsonable(self.provenance)}
+        return as_plain(self, "reference", rows=[asdict(row) for row in self.rows])
 
     def columns(self) -> dict[str, Any]:
-        """The columns of :meth:`to_frame`, by name."""
+        """Columns of :meth:`to_frame` by name, with a row for every method."""
         return {f.name: [getattr(row, f.name) for row in self.rows] for f in fields(Row)}
-
-    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
-        """A table with a row for every method."""
-        return _show.frame(self.columns(), library)
 
     def _repr_html_(self) -> str:
         rows = [
@@ -91,10 +83,7 @@ class Comparison:
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         table = target / "comparison.csv"
-        with atomic_write(str(table)) as file:
-            writer = csv.DictWriter(file, list(self.columns()))
-            writer.writeheader()
-            writer.writerows(asdict(row) for row in self.rows)
+        write_answer(self, table)
         figure = self.plot().figure
         from matplotlib import pyplot
 

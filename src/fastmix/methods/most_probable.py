@@ -25,7 +25,7 @@ from fastmix.methods.starts import find_modes, finite_arrays
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of
 from fastmix.model.reduce import reduce_model
-from fastmix.results import Status, best_states, jsonable, plain_evidence, provenance
+from fastmix.results import Framed, Status, as_plain, best_states, plain_evidence, provenance
 from fastmix.theory.dependency import largest_entries
 
 __all__ = ["METHODS", "MostProbableResult", "most_probable"]
@@ -37,7 +37,7 @@ _ROUNDING = 1e-12  # of sums of log-potentials, relative to their magnitude
 
 
 @dataclass(frozen=True, eq=False)
-class MostProbableResult:
+class MostProbableResult(Framed):
     """A configuration of large probability, and how far from the largest it can be.
 
     Attributes
@@ -87,13 +87,9 @@ class MostProbableResult:
         return [names[state] for names, state in zip(self.model.names_of_states(), self.states, strict=True)]
 
     def columns(self) -> dict[str, Any]:
-        """The columns of :meth:`to_frame` and of a ``.csv`` file, by name."""
+        """Columns of :meth:`to_frame` and of a ``.csv`` file by name: of every variable its state, and its number."""
         names = self.model.names_of_variables()
         return {"variable": list(names), "state": self.state_names, "number": self.states}
-
-    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
-        """A table with a row for every variable: its name, the name of its state, and the number of that."""
-        return _show.frame(self.columns(), library)
 
     def _repr_html_(self) -> str:
         gap = "exact" if self.exact else f"at most {self.gap:.4g} below the best"
@@ -127,22 +123,10 @@ class MostProbableResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python data, the shape of the command line's JSON."""
-        names = self.model.variable_names
-        return {
-            "states": self.states.tolist(),
-            "state_names": None if self.model.state_names is None else self.state_names,
-            "variable_names": None if names is None else list(names),
-            "log_weight": jsonable(self.log_weight),
-            "upper_bound": jsonable(self.upper_bound),
-            "gap": jsonable(self.gap),
-            "exact": self.exact,
-            "method": self.method,
-            "status": str(self.status),
-            "evidence": self.provenance.get("options", {}).get("evidence"),
-            "seconds": self.stats.get("seconds"),
-            "stats": jsonable(self.stats),
-            "provenance": jsonable(self.provenance),
-        }
+        evidence = self.provenance.get("options", {}).get("evidence")
+        names = None if self.model.state_names is None else self.state_names
+        about = {"state_names": names, "variable_names": self.model.variable_names, "evidence": evidence}
+        return as_plain(self, "states log_weight upper_bound gap exact method", **about)
 
 
 def most_probable(

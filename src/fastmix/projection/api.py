@@ -26,7 +26,7 @@ from fastmix.projection.euclidean import Solution
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.paper_dual import PaperDual
 from fastmix.projection.width import WidthSet
-from fastmix.results import Status, jsonable, plain_evidence, provenance
+from fastmix.results import Framed, Status, as_plain, plain_evidence, provenance
 from fastmix.theory.dependency import edge_dependencies
 from fastmix.theory.norms import NORMS, Norm
 
@@ -38,7 +38,7 @@ _SO_FAR = "the best point is in the result of this exception and is within the b
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProjectionResult:
+class ProjectionResult(Framed):
     """The closest model within a norm bound, and how close it is.
 
     Attributes
@@ -123,18 +123,15 @@ class ProjectionResult:
         return self.duality_gap / (1.0 + self.squared_distance)
 
     def columns(self) -> dict[str, Any]:
-        """The columns of :meth:`to_frame`, by name."""
+        """Columns of :meth:`to_frame` by name, with a row for every edge: its size before and after.
+
+        That is the ``range`` bound on its dependency (:func:`fastmix.theory.dependency.edge_dependencies`), of an Ising
+        coupling its absolute value.
+        """
         before, after = self._couplings()
         names = self.model.names_of_variables()
         first, second = ([names[i] for i in self.model.edges[:, k]] for k in (0, 1))
         return {"first": first, "second": second, "before": before, "after": after}
-
-    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
-        """A table with a row for every edge: its size before and after, the ``range`` bound on its dependency.
-
-        Of an Ising coupling that is its absolute value; see :func:`fastmix.theory.dependency.edge_dependencies`.
-        """
-        return _show.frame(self.columns(), library)
 
     def plot(self, axes: Any = None) -> Any:
         """The size of every edge after the projection against that before it (Matplotlib, extra ``plot``)."""
@@ -164,19 +161,9 @@ class ProjectionResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the model as plain data, the shape of the command line's JSON."""
-        names = ("norm", "dependency", "norm_before", "norm_after", "norm_bound", "squared_distance", "duality_gap")
-        facts = {name: jsonable(getattr(self, name)) for name in names}
-        facts["relative_gap"] = jsonable(self.relative_gap)
-        facts |= {"certified": self.certified, "divergence": repr(self.divergence)}
-        facts |= {"divergence_value": jsonable(self.divergence_value), "seed": self.seed}
-        facts["factor_scales"] = jsonable(self.factor_scales) if len(self.factor_scales) else None
-        return {
-            "status": str(self.status),
-            **facts,
-            "seconds": self.stats.get("seconds"),
-            "stats": jsonable(dict(self.stats)),
-            "provenance": jsonable(dict(self.provenance)),
-        }
+        names = "norm dependency norm_before norm_after norm_bound squared_distance duality_gap relative_gap certified"
+        scales = self.factor_scales if len(self.factor_scales) else None
+        return as_plain(self, f"{names} divergence_value seed", divergence=repr(self.divergence), factor_scales=scales)
 
 
 def project(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,7 @@ from fastmix._checks import check_accuracy, check_choice, check_count
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.results import Status, jsonable, plain_evidence, provenance
+from fastmix.results import Framed, Status, as_plain, plain_evidence, provenance
 from fastmix.theory import norms
 from fastmix.theory.bias import Decay, Iteration, Schedule, Target, check_schedule, safe_matrix
 from fastmix.theory.criteria import (
@@ -45,7 +45,7 @@ _INSTEAD = "The way out is exact inference or loopy belief propagation: fastmix.
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
+class Certificate(Framed):
     """How many sweeps bring Gibbs sampling to an accuracy, or why no number can be promised.
 
     Attributes
@@ -129,14 +129,10 @@ class Certificate:
         return [(str(i) if names is None else names[i], total) for i, total in self.offending]
 
     def columns(self) -> dict[str, Any]:
-        """The columns of :meth:`to_frame`, by name."""
+        """Columns of :meth:`to_frame` by name: of every variable the sum of its row of R, and the bound on its bias."""
         sums = np.asarray(self._matrix().sum(axis=1)).reshape(-1)
         names = [] if self.model is None else list(self.model.names_of_variables())
         return {"variable": names, "row_sum": sums, "bias": self.bias}
-
-    def to_frame(self, library: Literal["pandas", "polars"] = "pandas") -> Any:
-        """A table with a row for every variable: the sum of its row of R, and the bound on its bias."""
-        return _show.frame(self.columns(), library)
 
     def plot(self, axes: Any = None) -> Any:
         """The bound on R as a picture, or the sums of its rows if there are many (Matplotlib, extra ``plot``)."""
@@ -160,22 +156,13 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain Python data, the shape of the command line's JSON."""
-        names = [
-            "accuracy", "per_variable", "schedule", "num_sweeps", "num_updates", "dependency", "norm", "norm_value",
-            "advice", "criterion", "constant", "form", "width", "margin", "valid_for",
-        ]  # fmt: skip
-        biases = ("max_bias", "total_bias", "bias")
-        return {
-            "certified": self.certified,
-            "status": str(self.status),
-            **{name: jsonable(getattr(self, name)) for name in names},
-            **{name: jsonable(getattr(self, name)) if self.certified else None for name in biases},
-            "offending": [{"variable": i, "row_sum": jsonable(value)} for i, value in self.offending],
-            "seconds": self.stats.get("seconds"),
-            "stats": jsonable(dict(self.stats)),
-            "provenance": jsonable(dict(self.provenance)),
-            "others": [jsonable(dict(other)) for other in self.others],
-        }
+        names = (
+            "certified accuracy per_variable schedule num_sweeps num_updates dependency norm norm_value advice "
+            "criterion constant form width margin valid_for others"
+        )
+        biases = {name: getattr(self, name) if self.certified else None for name in ("max_bias", "total_bias", "bias")}
+        offending = [{"variable": i, "row_sum": value} for i, value in self.offending]
+        return as_plain(self, names, offending=offending, **biases)
 
 
 def certify(
