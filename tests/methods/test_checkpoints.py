@@ -266,7 +266,9 @@ def test_altered_checkpoints_are_refused(tmp_path):
             sample(WEAK, checkpoint=str(path), **options)
     lacking = io.BytesIO()
     np.savez(lacking, **{name: array for name, array in arrays.items() if name != "states"})
-    for crafted in (b"", b"PK", lacking.getvalue()):  # with a sum that is right
+    bomb = io.BytesIO()
+    np.savez_compressed(bomb, **arrays, more=np.zeros(1 << 20))
+    for crafted in (b"", b"PK", lacking.getvalue(), bomb.getvalue()):  # with a sum that is right
         path.write_bytes(b"fastmix checkpoint 2 %s\n" % hashlib.sha256(crafted).hexdigest().encode() + crafted)
         with pytest.raises(FormatError, match="the checkpoint is damaged"):
             sample(WEAK, checkpoint=str(path), **options)

@@ -111,6 +111,17 @@ def test_stopping_early_leaves_the_weights_valid():
     assert abs(weights.mean() - truth) < 5.5 * weights.std() / math.sqrt(weights.size)
 
 
+def test_a_limit_that_nobody_asked_for_sets_no_pace():
+    path, positions = make_path(small()), np.linspace(0.0, 1.0, 20)
+    smooth = annealed_weights(path, population(path, 10), positions)
+    clock = Clock(default=60.0)
+    clock._begin -= 30.0  # as if the machine had stood still
+    np.testing.assert_array_equal(annealed_weights(path, population(path, 10), positions, clock=clock), smooth)
+    asked = Clock(60.0)
+    asked._begin -= 30.0
+    assert (annealed_weights(path, population(path, 10), positions, clock=asked) != smooth).any()
+
+
 @pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
 def test_the_lower_bound_holds_as_often_as_it_says(spread):
     rng = np.random.default_rng(1)
