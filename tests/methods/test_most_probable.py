@@ -91,6 +91,11 @@ def test_cuts_refuse_what_they_cannot_do() -> None:
     assert most_probable(frustrated).exact
 
 
+def test_couplings_of_any_size_decide() -> None:
+    tiny = MarkovRandomField.ising([(0, 1), (1, 2)], 1e-13, [1e-13, -1.5e-13, 1e-13])
+    assert most_probable(tiny, method="cut", tol=0.0).states.tolist() == [1, 1, 1]
+
+
 def test_a_cut_that_ignored_couplings_would_be_noticed() -> None:
     gain, edges = np.array([1.0, -0.5]), np.array([[0, 1]])
     alone, _ = minimum_cut(gain, edges, np.zeros(1))

@@ -73,7 +73,7 @@ def cut_states(model: MarkovRandomField) -> tuple[IntArray, float]:
     """
     if (model.num_states != 2).any():
         raise UnfitMethodError("a minimum cut needs variables of two states")
-    form = normal_form(model, "a minimum cut")
+    form = normal_form(model, "a minimum cut", unit=0.0)  # couplings of any size decide
     edges = np.stack([form.heads, form.tails], axis=1).astype(np.int64)
     states, rounding = minimum_cut(form.log_unary[1::2] - form.log_unary[::2], edges, form.couplings)
     return states ^ form.flips, rounding

@@ -154,10 +154,10 @@ class NormalForm:
         return self.heads, self.tails, thresholds, self.unary_offsets, self.log_unary, fields
 
 
-def normal_form(model: MarkovRandomField, what: str = "Swendsen-Wang") -> NormalForm:
+def normal_form(model: MarkovRandomField, what: str = "Swendsen-Wang", *, unit: float = 1.0) -> NormalForm:
     """The normal form of a model, or an :class:`UnfitMethodError` that says why there is none, and ``what`` needs it.
 
-    Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of its largest entry, or of 1), with
+    Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of its largest entry, or of the unit), with
     J >= 0, and equal state counts at both ends unless J = 0. Tables of two binary variables always have this form, and
     may have J < 0 as long as no cycle has an odd number of such edges, because variables can then be relabelled.
     """
@@ -176,7 +176,7 @@ def normal_form(model: MarkovRandomField, what: str = "Swendsen-Wang") -> Normal
         largest = np.maximum(np.maximum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]), -lowest)
     for edges, tables, _ in centred_tables(model, log_unary):
         rows, cols, strength = *tables.shape[:2], np.zeros(len(edges))
-        tolerance = _ROUNDING * np.maximum(1.0, largest[edges])
+        tolerance = _ROUNDING * np.maximum(unit, largest[edges])
         with np.errstate(over="ignore", invalid="ignore"):  # entries near the largest number fail the test
             if rows == cols and rows > 1:  # of J [a = b] is left J ([a = b] - 1 / L)
                 strength = np.trace(tables) / (rows - 1)
