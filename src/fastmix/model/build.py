@@ -20,6 +20,7 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import as_float_array, check_log_values, describe
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
+from fastmix.graphs.families import lattice_edges
 
 __all__ = [
     "Merged", "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_larger",
@@ -138,17 +139,9 @@ def image_edges(
         raise ModelError(f"connectivity must be 4 or 8, got {connectivity!r}")
     rows, cols = shape
     check_model_memory(rows * cols, 0, rows * cols * connectivity // 2, 0)
-    number = np.arange(rows * cols).reshape(shape)
-    steps = [(0, 1), (1, 0)] + ([(1, 1), (1, -1)] if connectivity == 8 else [])
-    pairs, lengths = [], []
-    for down, right in steps:
-        first = number[: rows - down, max(0, -right) : cols - max(0, right)]
-        second = number[down:, max(0, right) : cols + min(0, right)]
-        pairs.append(np.stack([first.reshape(-1), second.reshape(-1)], axis=1))
-        lengths.append(np.full(first.size, math.hypot(down, right)))
-    edges, weights = np.concatenate(pairs), 1.0 / np.concatenate(lengths)
-    order = np.lexsort((edges[:, 1], edges[:, 0]))
-    edges, weights = edges[order], weights[order]
+    steps = [(0, 1), (1, 0)] if connectivity == 4 else [(0, 1), (1, -1), (1, 0), (1, 1)]
+    edges = lattice_edges({"rows": rows, "columns": cols}, steps)
+    weights = 1.0 / np.hypot(*np.diff(np.divmod(edges, cols), axis=2)[:, :, 0])
     if contrast is None:
         if scale is not None:
             raise ModelError("contrast_scale must come with contrast, the picture itself")
