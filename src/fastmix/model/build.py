@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +23,7 @@ from fastmix.errors import ModelError
 from fastmix.graphs.families import lattice_edges
 
 __all__ = [
-    "Merged", "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_larger",
+    "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_factors",
     "merge_factors", "merge_pairs", "offsets_of", "potts_tables", "table_positions",
 ]  # fmt: skip
 
@@ -190,32 +190,11 @@ def merge_pairs(num_states: IntArray, pairs: IntArray, values: FloatArray) -> tu
     return edges, np.bincount(target, weights=values, minlength=int(starts[-1])).astype(np.float64, copy=False)
 
 
-class Merged(NamedTuple):
-    """The flat arrays of a model from factors."""
-
-    log_constant: float
-    log_unary: FloatArray
-    edges: IntArray
-    log_pairwise: FloatArray
-    scope_starts: IntArray
-    scope_variables: IntArray
-    log_factors: FloatArray
-
-
-def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], ArrayLike]]) -> Merged:
-    """The arrays of a list of ``(scope, log_table)`` factors: equal scopes added up, in order.
-
-    The pairs of every scope over three or more variables are edges, with tables of zeros where nothing else is given.
-    """
-    n = len(num_states)
-    unary_starts = offsets_of(num_states)
-    check_model_memory(n, int(unary_starts[-1]), 0, 0)
-    constant = 0.0
-    log_unary = np.zeros(int(unary_starts[-1]))
-    pairs: list[tuple[int, int]] = []
+def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], ArrayLike]]) -> dict[str, Any]:
+    """The flat arrays of a list of ``(scope, log_table)`` factors, see :func:`join_factors`."""
+    n, entries = len(num_states), 0
+    scopes: list[list[int]] = []
     tables: list[FloatArray] = []
-    larger: list[tuple[list[int], FloatArray]] = []
-    entries = 0
     if not isinstance(factors, Iterable):
         raise ModelError(f"factors must be a list of (scope, log_table) pairs, got {describe(factors)}")
     for k, factor in enumerate(factors):
@@ -233,50 +212,55 @@ def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], A
         if array.size != math.prod(shape) or (array.ndim > 1 and array.shape != shape):
             raise ModelError(f"factors[{k}] over variables {variables} must have shape {shape}, got {array.shape}")
         check_log_values(f"factors[{k}]", array)
-        if len(variables) == 0:
-            constant += float(array.reshape(()))
-        elif len(variables) == 1:
-            start = unary_starts[variables[0]]
-            log_unary[start : start + shape[0]] += array.reshape(-1)
-        elif len(set(variables)) < len(variables):
+        if len(set(variables)) < len(variables):
             raise ModelError(f"factors[{k}] must join different variables, got {variables}")
-        elif len(variables) == 2:
-            pairs.append((variables[0], variables[1]))
-            tables.append(array.reshape(-1))
-        else:
+        if len(variables) > 2:
             entries += array.size
-            check_model_memory(n, int(unary_starts[-1]), len(pairs), entries)
-            larger.append((variables, array))
-    values = np.concatenate(tables) if tables else np.zeros(0)
-    joined = join_larger(num_states, np.array(pairs, dtype=np.int64).reshape(-1, 2), values, larger)
-    return Merged(constant, log_unary, *joined)
+            check_model_memory(n, 0, k, entries)
+        scopes.append(variables)
+        tables.append(array.reshape(-1))
+    kinds, sizes = (np.array([*map(len, lists)], dtype=np.int64) for lists in (scopes, tables))
+    variables = np.array([v for scope in scopes for v in scope], dtype=np.int64)
+    return join_factors(num_states, kinds, variables, sizes, np.concatenate([np.zeros(0), *tables]))
 
 
-def join_larger(
-    num_states: IntArray, pairs: IntArray, values: FloatArray, larger: Sequence[tuple[Sequence[int], FloatArray]]
-) -> tuple[IntArray, FloatArray, IntArray, IntArray, FloatArray]:
-    """Edges, their tables, and factors over three or more variables as a model stores them.
+def join_factors(
+    num_states: IntArray, kinds: IntArray, variables: IntArray, sizes: IntArray, values: FloatArray
+) -> dict[str, Any]:
+    """What the constructor of a model takes, from factors one after another: equal scopes added up, in order.
 
-    Pairs in any direction with flat tables, and factors ``(scope, table)`` in any order; equal ones are added up, and
-    the pairs of every scope become edges, of zeros where nothing else is given.
+    ``kinds`` are their numbers of variables, ``sizes`` those of the entries of their tables. The pairs of every scope
+    over three or more variables are edges, with tables of zeros where nothing else is given.
     """
+    offsets, scopes, starts = offsets_of(num_states), offsets_of(kinds), offsets_of(sizes)
+    check_model_memory(len(num_states), int(offsets[-1]), 0, 0)
+    kind_of_value = np.repeat(np.minimum(kinds, 3).astype(np.int8), sizes)
+    owners = variables[scopes[:-1][kinds == 1]]
+    counts = num_states[owners]
+    places = np.repeat(offsets[owners] - offsets_of(counts)[:-1], counts) + np.arange(counts.sum())
     tables: dict[tuple[int, ...], FloatArray] = {}
-    for variables, table in larger:
-        order = sorted(range(len(variables)), key=variables.__getitem__)
-        scope = tuple(int(variables[v]) for v in order)
-        turned = table.reshape([int(num_states[v]) for v in variables]).transpose(order)
-        tables[scope] = tables[scope] + turned if scope in tables else turned
-    inside = np.array(sorted({pair for scope in tables for pair in combinations(scope, 2)}), dtype=np.int64)
-    if len(inside):
-        zeros = np.zeros(int((num_states[inside[:, 0]] * num_states[inside[:, 1]]).sum()))
-        pairs, values = np.concatenate([pairs, inside]), np.concatenate([values, zeros])
-    scopes = sorted(tables)
-    return (
-        *merge_pairs(num_states, pairs, values),
-        offsets_of(np.array([len(scope) for scope in scopes], dtype=np.int64)),
-        np.array([v for scope in scopes for v in scope], dtype=np.int64),
-        np.concatenate([np.zeros(0), *(tables[scope].reshape(-1) for scope in scopes)]),
+    for k in np.flatnonzero(kinds > 2).tolist():
+        given = variables[scopes[k] : scopes[k + 1]]
+        order = np.argsort(given)
+        table = values[starts[k] : starts[k + 1]].reshape(num_states[given]).transpose(order)
+        scope = tuple(given[order].tolist())
+        tables[scope] = tables[scope] + table if scope in tables else table
+    inside = sorted({pair for scope in tables for pair in combinations(scope, 2)})
+    pairs = [variables[scopes[:-1][kinds == 2][:, None] + np.arange(2)], np.array(inside, np.int64).reshape(-1, 2)]
+    zeros = np.zeros(int(num_states[pairs[1]].prod(axis=1).sum()))
+    edges, log_pairwise = merge_pairs(
+        num_states, np.concatenate(pairs), np.concatenate([values[kind_of_value == 2], zeros])
     )
+    ordered = sorted(tables)
+    return {
+        "log_constant": math.fsum(values[kind_of_value == 0].tolist()),
+        "log_unary": np.bincount(places, values[kind_of_value == 1], int(offsets[-1])).astype(np.float64, copy=False),
+        "edges": edges,
+        "log_pairwise": log_pairwise,
+        "scope_starts": offsets_of(np.array([len(scope) for scope in ordered], dtype=np.int64)),
+        "scope_variables": np.array([v for scope in ordered for v in scope], dtype=np.int64),
+        "log_factors": np.concatenate([np.zeros(0), *(tables[scope].reshape(-1) for scope in ordered)]),
+    }
 
 
 def _float_arrays(name: str, values: Any, rule: str) -> list[FloatArray]:

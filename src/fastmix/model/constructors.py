@@ -80,11 +80,8 @@ class Constructors:
         MarkovRandomField(3 variables of 2 states, 3 edges, 1 factor of 3 variables)
         """
         counts = _checks.as_state_counts(num_states)
-        merged = build.merge_factors(counts, factors)
-        return cls(
-            counts, merged.log_unary, merged.edges, merged.log_pairwise, merged.log_constant, variable_names,
-            state_names, merged.scope_starts, merged.scope_variables, merged.log_factors,
-        )  # fmt: skip
+        parts = build.merge_factors(counts, factors)
+        return cls(counts, variable_names=variable_names, state_names=state_names, **parts)
 
     @classmethod
     def ising(
