@@ -148,21 +148,14 @@ def adjacency(num_variables: int, edges: npt.ArrayLike) -> Adjacency:
 
 def build_adjacency(n: int, edges: IntArray) -> Adjacency:
     """The same for edges that were checked."""
-    m = len(edges)
-    low, high = edges[:, 0], edges[:, 1]
-    smaller, larger = np.bincount(high, minlength=n), np.bincount(low, minlength=n)
+    low, high = edges.T
+    # Edges are sorted: among the smaller neighbors of a variable, and among the larger ones, which come after them, the
+    # order is right already, and a stable sort by the variable keeps it.
+    owner = np.concatenate([high, low])
+    order = np.argsort(owner, kind="stable")
     indptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(smaller + larger, out=indptr[1:])
-    neighbors, edge_ids = np.empty(2 * m, dtype=np.int64), np.empty(2 * m, dtype=np.int64)
-    ids = np.arange(m)
-    # A row holds the smaller neighbors first. Edges are sorted by their low end, so the larger neighbors are in
-    # place already; a stable sort by the high end puts the smaller ones in place, still ascending.
-    place = ids + (indptr[:-1] + smaller - (np.cumsum(larger) - larger))[low]
-    neighbors[place], edge_ids[place] = high, ids
-    by_high = np.argsort(high, kind="stable")
-    place = ids + (indptr[:-1] - (np.cumsum(smaller) - smaller))[high[by_high]]
-    neighbors[place], edge_ids[place] = low[by_high], by_high
-    return Adjacency(indptr, neighbors, edge_ids)
+    np.cumsum(np.bincount(owner, minlength=n), out=indptr[1:])
+    return Adjacency(indptr, np.concatenate([low, high])[order], order % max(len(edges), 1))
 
 
 def connected_components(num_variables: int, edges: npt.ArrayLike) -> tuple[int, IntArray]:

@@ -188,27 +188,31 @@ def _dead_tables(values: FloatArray, sizes: IntArray) -> IntArray:
 def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     """Write a model as UAI text; see :func:`fastmix.io.write_model` for the notes."""
     check_model(model)
-    pair_sizes, factor_sizes = np.diff(model.pairwise_offsets), np.diff(model.factor_offsets)
-    if (dead := _dead_tables(model.log_pairwise, pair_sizes)).size:
+    if (dead := _dead_tables(model.log_pairwise, np.diff(model.pairwise_offsets))).size:
         i, j = model.edges[dead[0]].tolist()
         raise ModelError(f"log_pairwise must allow a pair of states on each edge, but edge ({i}, {j}) has only -inf")
-    if (dead := _dead_tables(model.log_factors, factor_sizes)).size:
+    if (dead := _dead_tables(model.log_factors, np.diff(model.factor_offsets))).size:
         raise ModelError(f"log_factors must allow a configuration of each factor, but factor {dead[0]} has only -inf")
     kept = _used(model.log_unary, model.unary_offsets)
     # Edges of zeros between the variables of a factor come back with the factor.
     kept_pairs = np.ones(model.num_edges, dtype=bool)
     kept_pairs[model.structure.scope_pairs] = False
     kept_pairs |= _used(model.log_pairwise, model.pairwise_offsets)
-    # Unaries, edge tables and larger ones: scopes, sizes of tables, and their entries.
-    scopes = [np.flatnonzero(kept)[:, None], model.edges[kept_pairs]]
-    sizes = [model.num_states[kept], pair_sizes[kept_pairs], factor_sizes]
-    given = [model.log_unary[np.repeat(kept, model.num_states)], model.log_pairwise, model.log_factors]
-    if not kept_pairs.all():
-        given[1] = model.log_pairwise[np.repeat(kept_pairs, pair_sizes)]
-    tables, shifts = zip(*map(_scaled, given, sizes), strict=True)
-    constant = math.fsum((model.log_constant, *shifts))
+    # Unaries, edge tables and larger ones, with a largest entry of 0: what is taken off goes into the constant.
+    sizes, tables, shifts = [], [], [model.log_constant]
+    for values, offsets, keep in (
+        (model.log_unary, model.unary_offsets, kept),
+        (model.log_pairwise, model.pairwise_offsets, kept_pairs),
+        (model.log_factors, model.factor_offsets, np.ones(model.num_factors, dtype=bool)),
+    ):
+        own = np.diff(offsets)
+        table, shift = _scaled(values if keep.all() else values[np.repeat(keep, own)], own[keep])
+        sizes.append(own[keep])
+        tables.append(table)
+        shifts.append(shift)
+    constant = math.fsum(shifts)
     factors = _constant_words(constant)
-    notes = _notes(model, constant, *zip(given, tables, strict=True))
+    notes = _notes(model, constant, tables)
     for note in notes:
         _logger.warning("UAI: %s", note)
 
@@ -217,9 +221,9 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
 
     counts = " ".join(map(str, model.num_states.tolist()))
     put(f"MARKOV\n{model.num_variables}\n{counts}\n{sum(map(len, sizes)) + len(factors)}\n")
-    for same_size in scopes:
-        for start in range(0, len(same_size), _CHUNK_TABLES):
-            rows = same_size[start : start + _CHUNK_TABLES].tolist()
+    for scopes in (np.flatnonzero(kept)[:, None], model.edges[kept_pairs]):
+        for start in range(0, len(scopes), _CHUNK_TABLES):
+            rows = scopes[start : start + _CHUNK_TABLES].tolist()
             put("".join([f"{len(row)} {' '.join(map(str, row))}\n" for row in rows]))
     put("".join([f"{len(scope)} {' '.join(map(str, scope.tolist()))}\n" for scope in model.structure.scopes]))
     put("0\n" * len(factors) + "\n")
@@ -253,8 +257,8 @@ def _constant_words(constant: float) -> list[str]:
     return [repr(math.exp(constant / count))] * count if count <= _MOST_PIECES else [_power_of_ten(constant)]
 
 
-def _notes(model: MarkovRandomField, constant: float, *tables: tuple[FloatArray, FloatArray]) -> list[str]:
-    """What others will not read: names, constants, and entries (given, written) too small for a double."""
+def _notes(model: MarkovRandomField, constant: float, tables: list[FloatArray]) -> list[str]:
+    """What others will not read: names, constants, and entries too small for a double."""
     notes = []
     if model.variable_names is not None or model.state_names is not None:
         notes.append("names are not written, because UAI files have none; npz files keep them")
@@ -263,7 +267,7 @@ def _notes(model: MarkovRandomField, constant: float, *tables: tuple[FloatArray,
             f"the constant exp({constant:.6g}) is outside the range of doubles: programs that do not add logarithms "
             "overflow; npz files keep it as one number"
         )
-    if tiny := sum(int(np.count_nonzero((written < _LOW) & (given > -np.inf))) for given, written in tables):
+    if tiny := sum(int(np.count_nonzero((table < _LOW) & (table > -np.inf))) for table in tables):
         notes.append(
             f"table entries below 2.2e-308, where doubles underflow to zero: {tiny}; other programs take them as 0, "
             f"which forbids these states, as fastmix does below exp({_LOWEST:.0e}), or refuse them; npz files keep them"
@@ -272,21 +276,16 @@ def _notes(model: MarkovRandomField, constant: float, *tables: tuple[FloatArray,
 
 
 def _table_chunks(values: FloatArray, sizes: IntArray) -> Iterator[str]:
+    """Exponentials as text that gives the same doubles when read, whatever their size."""
     offsets = offsets_of(sizes)
     for first in range(0, len(sizes), _CHUNK_TABLES):
         cuts = offsets[first : first + _CHUNK_TABLES + 1].tolist()
-        words = _entry_words(values[cuts[0] : cuts[-1]])
-        base = cuts[0]
+        part, base = values[cuts[0] : cuts[-1]], cuts[0]
+        with np.errstate(under="ignore"):
+            words = list(map(repr, np.exp(part).tolist()))
+        for k in np.flatnonzero((part < _LOW) & (part > -np.inf)).tolist():
+            words[k] = "0.0" if part[k] < _LOWEST else _power_of_ten(float(part[k]))
         yield "".join([f"{b - a}\n {' '.join(words[a - base : b - base])}\n" for a, b in itertools.pairwise(cuts)])
-
-
-def _entry_words(values: FloatArray) -> list[str]:
-    """Exponentials as text that gives the same double when read, whatever their size."""
-    with np.errstate(under="ignore"):
-        words = list(map(repr, np.exp(values).tolist()))
-    for k in np.flatnonzero((values < _LOW) & (values > -np.inf)).tolist():
-        words[k] = "0.0" if values[k] < _LOWEST else _power_of_ten(float(values[k]))
-    return words
 
 
 def _power_of_ten(value: float) -> str:

@@ -240,10 +240,10 @@ def join_factors(
     places = np.repeat(offsets[owners] - offsets_of(counts)[:-1], counts) + np.arange(counts.sum())
     tables: dict[tuple[int, ...], FloatArray] = {}
     for k in np.flatnonzero(kinds > 2).tolist():
-        given = variables[scopes[k] : scopes[k + 1]]
-        order = np.argsort(given)
-        table = values[starts[k] : starts[k + 1]].reshape(num_states[given]).transpose(order)
-        scope = tuple(given[order].tolist())
+        given = variables[scopes[k] : scopes[k + 1]].tolist()
+        order = sorted(range(len(given)), key=given.__getitem__)
+        table = values[starts[k] : starts[k + 1]].reshape([int(num_states[v]) for v in given]).transpose(order)
+        scope = tuple(given[v] for v in order)
         tables[scope] = tables[scope] + table if scope in tables else table
     inside = sorted({pair for scope in tables for pair in combinations(scope, 2)})
     pairs = [variables[scopes[:-1][kinds == 2][:, None] + np.arange(2)], np.array(inside, np.int64).reshape(-1, 2)]
