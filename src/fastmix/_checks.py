@@ -111,8 +111,6 @@ def check_log_values(name: str, values: FloatArray, where: str = "entry {}") -> 
 def as_state_counts(values: ArrayLike) -> IntArray:
     """State counts as a checked int64 vector."""
     array = as_whole_numbers("num_states", values)
-    if array.size == 0:
-        return array
     if (bad := np.flatnonzero((array < 1) | (array > _MOST_STATES))).size:
         raise ModelError(f"num_states must be from 1 to {_MOST_STATES}, got {array[bad[0]]} for variable {bad[0]}")
     return array
