@@ -311,33 +311,26 @@ def evidence_in(data: bytes, name: str, num_states: ArrayLike | None = None) -> 
     if len(numbers) == 0:
         return {}
     numbers.require_whole(0, len(numbers), "evidence")
-    first = _first_pair(numbers)
+    total, values = len(numbers), numbers.values
+    first = 1 if total % 2 else 2  # where the pairs begin, after their number and, before it, that of the samples
+    if total != first + 2 * values[first - 1] or (first == 2 and values[0] != 1):
+        rule = "the number of observed variables, and a variable and a state for each"
+        numbers.fail(0, f"evidence must hold a single sample: {rule}; the first of {total} words")
     counts = None if num_states is None else np.asarray(num_states)
     evidence: dict[int, int] = {}
-    for k in range(first, len(numbers), 2):
+    for k in range(first, total, 2):
         # A number too large to be a double's integer is no variable or state of any model.
         limit = 2**53 if counts is None else len(counts)
-        if numbers.values[k] >= limit:
+        if values[k] >= limit:
             numbers.fail(k, f"observed variables must be below their number, {limit}")
-        variable = int(numbers.values[k])
+        variable = int(values[k])
         limit = 2**53 if counts is None else int(counts[variable])
-        if numbers.values[k + 1] >= limit:
+        if values[k + 1] >= limit:
             numbers.fail(k + 1, f"the state of variable {variable} must be from 0 to {limit - 1}")
-        state = int(numbers.values[k + 1])
+        state = int(values[k + 1])
         if evidence.setdefault(variable, state) != state:
             numbers.fail(k + 1, f"variable {variable} must be observed in one state, {evidence[variable]}")
     return evidence
-
-
-def _first_pair(numbers: NumberText) -> int:
-    """Where the pairs start, after a check that the counts before them fit the number of words."""
-    total, values = len(numbers), numbers.values
-    if total == 1 + 2 * values[0]:
-        return 1
-    if values[0] == 1 and total > 1 and total == 2 + 2 * values[1]:
-        return 2
-    rule = "the number of observed variables, and a variable and a state for each"
-    return numbers.fail(0, f"evidence must hold a single sample: {rule}; the first of {total} words")
 
 
 def write_evidence(evidence: Mapping[int, int], path: PathLike) -> None:

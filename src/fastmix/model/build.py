@@ -24,7 +24,7 @@ from fastmix.graphs.families import lattice_edges
 
 __all__ = [
     "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_factors",
-    "merge_factors", "merge_pairs", "offsets_of", "potts_tables", "table_positions",
+    "merge_factors", "merge_pairs", "offsets_of", "table_positions",
 ]  # fmt: skip
 
 _MOST_ENTRIES = 2.0**62  # positions are 64-bit numbers
@@ -56,19 +56,19 @@ def flatten_unary(log_unary: ArrayLike | Sequence[ArrayLike]) -> tuple[IntArray,
     """State counts and flat unary entries of a 2-D array (n, L) or of a sequence of n vectors."""
     if isinstance(log_unary, np.ndarray) and log_unary.dtype != object:
         array = as_float_array("log_unary", log_unary)
-        if array.size == 0 and array.ndim <= 2:
-            if array.ndim == 2 and array.shape[0] > 0:
-                raise ModelError(f"log_unary must have at least one state per variable, got shape {array.shape}")
-            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        if array.shape == (0,):
+            array = array.reshape(0, 1)
         if array.ndim != 2:
             raise ModelError(f"log_unary must be 2-D (variables, states) or a list of vectors, got shape {array.shape}")
+        if len(array) and not array.size:
+            raise ModelError(f"log_unary must have at least one state per variable, got shape {array.shape}")
         return np.full(array.shape[0], array.shape[1], dtype=np.int64), array.reshape(-1)
     vectors = _float_arrays("log_unary", log_unary, "a 2-D array or a list of vectors")
     for i, vector in enumerate(vectors):
         if vector.ndim != 1 or vector.size == 0:
             raise ModelError(f"log_unary[{i}] must be a vector with one entry per state, got shape {vector.shape}")
     counts = np.array([v.size for v in vectors], dtype=np.int64)
-    return counts, (np.concatenate(vectors) if vectors else np.zeros(0))
+    return counts, np.concatenate([np.zeros(0), *vectors])
 
 
 def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLike | Sequence[ArrayLike]) -> FloatArray:
@@ -92,7 +92,7 @@ def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLik
     for e, table in enumerate(tables):
         if table.shape != (rows[e], cols[e]):
             _raise_table_shape(e, edges, num_states, table.shape)
-    return np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0)
+    return np.concatenate([np.zeros(0), *(t.reshape(-1) for t in tables)])
 
 
 def edges_of_matrix(J: Any) -> tuple[IntArray, FloatArray, int]:
@@ -124,11 +124,6 @@ def edges_of_matrix(J: Any) -> tuple[IntArray, FloatArray, int]:
         raise ModelError(f"J must be symmetric, and ({i}, {j}) and ({j}, {i}) differ: give (J + J.T) / 2")
     upper = here[row[here] < col[here]]
     return np.stack([row[upper], col[upper]], axis=1).reshape(-1, 2), values[upper], shape[0]
-
-
-def potts_tables(couplings: FloatArray, num_states: int) -> FloatArray:
-    """Tables (m, num_states, num_states) with each coupling on a diagonal."""
-    return couplings[:, None, None] * np.eye(num_states)
 
 
 def image_edges(

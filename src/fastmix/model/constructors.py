@@ -158,7 +158,7 @@ class Constructors:
         elif unary.shape != (n, num_states):
             raise ModelError(f"field must be a number or have shape ({n}, {num_states}), got shape {unary.shape}")
         couplings = _checks.per_item("coupling", coupling, len(pairs), "edge")
-        tables = build.potts_tables(couplings, num_states)
+        tables = couplings[:, None, None] * np.eye(num_states)
         return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
 
     @classmethod
