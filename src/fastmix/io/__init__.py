@@ -75,8 +75,8 @@ def read_model(path: PathLike, *, max_bytes: float | None = None) -> MarkovRando
     ...     read_model(path)
     MarkovRandomField(2 variables of 2 states, 1 edge, log_constant=0.5)
     """
-    chosen, data = _open(path, max_bytes)
-    return chosen.read(data, display_name(path), max_bytes)
+    found = read_model_or_network(path, max_bytes=max_bytes)
+    return found.to_model() if isinstance(found, BayesianNetwork) else found
 
 
 def read_network(path: PathLike, *, max_bytes: float | None = None) -> BayesianNetwork:
@@ -105,17 +105,9 @@ def read_network(path: PathLike, *, max_bytes: float | None = None) -> BayesianN
 
 def read_model_or_network(path: PathLike, *, max_bytes: float | None = None) -> MarkovRandomField | BayesianNetwork:
     """The Bayesian network in a file that holds one, else its model."""
-    chosen, data = _open(path, max_bytes)
-    if chosen.read_network is not None:
-        return chosen.read_network(data, display_name(path))
+    data, known = read_bytes(path, max_bytes), formats()
+    chosen = next((one for one in known[:0:-1] if one.matches(data)), known[0])
     return chosen.read(data, display_name(path), max_bytes)
-
-
-def _open(path: PathLike, max_bytes: float | None) -> tuple[Format, bytes]:
-    """The format of a file, and its content."""
-    data = read_bytes(path, max_bytes)
-    known = formats()
-    return next((one for one in known[:0:-1] if one.matches(data)), known[0]), data
 
 
 def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:

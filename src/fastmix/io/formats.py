@@ -25,7 +25,7 @@ class Format:
     suffixes : tuple of str
         Ends of file names that choose it for writing, in lower case; those of compressed files, ``.gz`` and ``.xz``,
         must be among them if they are meant to.
-    read : callable ``(data, name, max_bytes) -> MarkovRandomField``
+    read : callable ``(data, name, max_bytes) -> MarkovRandomField or BayesianNetwork``
         The model in the unpacked content of a file; ``name`` is for messages, ``max_bytes`` as for
         :func:`fastmix.io.read_model`. It raises a :class:`fastmix.FormatError` whose message begins with the name.
     write : callable ``(model, stream) -> list of str``, or None
@@ -33,8 +33,6 @@ class Format:
         Bayesian networks.
     matches : callable ``(data) -> bool``
         Whether the content of a file is in this format, by its first bytes.
-    read_network : callable ``(data, name) -> BayesianNetwork``, or None
-        For formats that hold Bayesian networks.
 
     Examples
     --------
@@ -44,10 +42,9 @@ class Format:
 
     name: str
     suffixes: tuple[str, ...]
-    read: Callable[[bytes, str, float | None], MarkovRandomField]
+    read: Callable[[bytes, str, float | None], MarkovRandomField | BayesianNetwork]
     write: Callable[[MarkovRandomField, BinaryIO], list[str]] | None
     matches: Callable[[bytes], bool]
-    read_network: Callable[[bytes, str], BayesianNetwork] | None = None
 
 
 _FORMATS: list[Format] = []

@@ -20,7 +20,7 @@ import numpy as np
 
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
-from fastmix.io.draft import NetworkDraft
+from fastmix.io.bif import NetworkDraft
 from fastmix.io.files import shown
 from fastmix.io.formats import Format
 from fastmix.model.network import BayesianNetwork
@@ -41,7 +41,7 @@ _WORD = re.compile(r"\S+")
 _CHARACTER_BYTES = 100.0  # of memory at the peak for each byte of the file
 
 
-def parse_xmlbif(text: str | bytes, name: str = "<string>") -> BayesianNetwork:
+def parse_xmlbif(text: str | bytes, name: str = "<string>", _max_bytes: float | None = None) -> BayesianNetwork:
     """The Bayesian network in a text in XMLBIF; ``name`` is that of the file, for messages."""
     return _Reader(name).network(text)
 
@@ -147,7 +147,4 @@ class _Reader:
         return FormatError(f"{self._name}:{line}: {message}")
 
 
-FORMAT = Format(
-    "XMLBIF", (".bifxml", ".xmlbif"), lambda data, name, *_: parse_xmlbif(data, name).to_model(), None, is_xmlbif,
-    parse_xmlbif,
-)  # fmt: skip
+FORMAT = Format("XMLBIF", (".bifxml", ".xmlbif"), parse_xmlbif, None, is_xmlbif)
