@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fastmix.errors import BadFileError, ImpossibleEvidenceError, Interrupted, ModelError
 from fastmix.io import format_of, read_evidence, read_mar, read_model
-from fastmix.io.answers import answer_suffix
+from fastmix.io.answers import answer_suffix, number_observations, parse_observations, parse_observations_json
 from fastmix.io.files import check_folder, check_writable, decode_text, display_name, read_bytes
 from fastmix.model import MarkovRandomField
 
@@ -62,8 +62,6 @@ def load(path: str, evidence: str | None = None) -> tuple[MarkovRandomField, dic
     model = read(read_model, path)
     if evidence is None:
         return model, {}
-    from fastmix.io.observations import number_observations, parse_observations, parse_observations_json
-
     if typed:
         return model, parse_observations(given, model)
     if _is_json(given):
