@@ -4,6 +4,7 @@ Every reader takes plain, gzip and xz files and ``-`` for the standard input, ev
 or not at all. A format of models is one :class:`Format`; :func:`register_format` makes another one known.
 """
 
+# ruff: noqa: I001
 from __future__ import annotations
 
 import logging
@@ -11,17 +12,9 @@ import logging
 from fastmix.errors import FormatError
 from fastmix.io import bif, npz, uai, xmlbif
 from fastmix.io.answers import (
-    read_evidence,
-    read_mar,
-    read_mpe,
-    read_pr,
-    register_answer,
-    write_answer,
-    write_evidence,
-    write_mar,
-    write_mpe,
+    read_evidence, read_mar, read_mpe, read_pr, register_answer, write_answer, write_evidence, write_mar, write_mpe,
     write_pr,
-)
+)  # fmt: skip
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
 from fastmix.io.formats import Format, format_of, formats, register_format
 from fastmix.model import MarkovRandomField
