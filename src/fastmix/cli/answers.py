@@ -12,8 +12,7 @@ import typer
 import fastmix
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Cluster, Evidence, Model, NumWorkers, takes
-from fastmix.io import read_model_or_network, write_answer, write_mar, write_pr
-from fastmix.io.formats import format_names
+from fastmix.io import format_names, read_model_or_network, write_answer, write_mar, write_pr
 from fastmix.model.network import BayesianNetwork
 
 if TYPE_CHECKING:

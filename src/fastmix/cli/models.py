@@ -11,9 +11,8 @@ import typer
 
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Evidence, Model, Output, option, with_signature
-from fastmix.io import read_model_or_network
+from fastmix.io import format_names, read_model_or_network, suffix_list
 from fastmix.io.files import display_name
-from fastmix.io.formats import format_names, suffix_list
 from fastmix.model.network import BayesianNetwork
 
 if TYPE_CHECKING:

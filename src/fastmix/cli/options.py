@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 import typer
 
 import fastmix
-from fastmix.io.formats import format_names
+from fastmix.io import format_names
 
 __all__ = [
     "AsJson", "Asked", "Cluster", "Evidence", "Model", "NumWorkers", "Output", "names_of", "option", "takes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -82,7 +83,7 @@ def cubic_edges(depth: int, rows: int, cols: int, torus: bool = False) -> IntArr
     return lattice_edges({"depth": depth, "rows": rows, "cols": cols}, [(0, 0, 1), (0, 1, 0), (1, 0, 0)], torus)
 
 
-def lattice_edges(box: dict[str, int], steps: list[tuple[int, ...]], torus: bool = False) -> IntArray:
+def lattice_edges(box: dict[str, int], steps: Sequence[tuple[int, ...]], torus: bool = False) -> IntArray:
     """Edges between every node of a box, its sides by name, and those some steps away, in order of their numbers.
 
     On a torus steps go past the sides, where that makes new edges.

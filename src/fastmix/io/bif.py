@@ -32,10 +32,9 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, atomic_write, decode_text, shown
-from fastmix.io.formats import Format
 from fastmix.model.network import MOST_PARENTS, BayesianNetwork, normalise_rows
 
-__all__ = ["FORMAT", "NetworkDraft", "is_bif", "parse_bif", "write_bif"]
+__all__ = ["NetworkDraft", "is_bif", "parse_bif", "write_bif"]
 
 _logger = logging.getLogger(__name__)
 
@@ -207,9 +206,7 @@ class _Parser:
             if word == "network":
                 if title is not None:
                     raise self._error(start, "a file must hold one network, got a second")
-                title = (
-                    "unknown" if self._tokens[self._next : self._next + 1] == ["{"] else self._name_of("the network")
-                )
+                title = "unknown" if self._next_is("{") else self._name_of("the network")
                 self._expect("{", "}")
             elif word == "variable":
                 self._variable(draft)
@@ -395,6 +392,3 @@ def _chunks(network: BayesianNetwork) -> Iterator[str]:
         for key, row in zip(itertools.product(*(states[p] for p in parents)), rows, strict=True):
             yield f"  ({', '.join(key)}) {row};\n" if parents else f"  table {row};\n"
         yield "}\n"
-
-
-FORMAT = Format("BIF", (".bif",), parse_bif, None, is_bif)

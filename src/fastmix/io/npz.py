@@ -18,10 +18,9 @@ import numpy as np
 from fastmix._checks import describe
 from fastmix.errors import FormatError, ModelError, ResourceError
 from fastmix.io.files import check_content_size
-from fastmix.io.formats import Format
 from fastmix.model import MarkovRandomField, check_model
 
-__all__ = ["FORMAT", "read", "write"]
+__all__ = ["read", "write"]
 
 _FORMAT = "fastmix pairwise mrf"
 # Member, element type and number of dimensions.
@@ -61,16 +60,15 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
 
 def read(data: bytes, name: str, max_bytes: float | None = None) -> MarkovRandomField:
     """The model in the content of an npz file."""
-    header, arrays = _read_archive(data, name, max_bytes)
+    header, arguments = _read_archive(data, name, max_bytes)
+    arguments.update((key, header.get(key)) for key in _NAMES)
     try:
-        return MarkovRandomField(**arrays, **{key: header.get(key) for key in _NAMES})
+        return MarkovRandomField(**arguments)
     except ModelError as error:
         _fail(name, str(error))
 
 
-def _read_archive(
-    data: bytes, name: str, max_bytes: float | None
-) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+def _read_archive(data: bytes, name: str, max_bytes: float | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The header, whose version says what else there is to find, and the arrays."""
     # Reading is from memory, so that whatever goes wrong, in zipfile, zlib or the array headers, is a damaged file.
     try:
@@ -123,7 +121,3 @@ def _read_member(archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray
 
 def _fail(name: str, reason: str) -> NoReturn:
     raise FormatError(f"{name}: not a model file of fastmix: {reason}")
-
-
-_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
-FORMAT = Format("npz", (".npz",), read, write, lambda data: data.startswith(_ZIP))

@@ -33,12 +33,11 @@ import numpy as np
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix.errors import FormatError, ModelError
-from fastmix.io.formats import Format
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.build import join_factors, offsets_of
 
-__all__ = ["FORMAT", "read", "write"]
+__all__ = ["read", "write"]
 
 _logger = logging.getLogger(__name__)
 
@@ -293,7 +292,3 @@ def _power_of_ten(value: float) -> str:
     power = value / math.log(10.0)
     exponent = math.floor(power)
     return f"{10.0 ** (power - exponent):.16f}e{exponent}"
-
-
-# What no other format claims is read here, for the message about its first word.
-FORMAT = Format("UAI", (".uai", ".uai.gz", ".uai.xz"), read, write, lambda _data: True)

@@ -22,13 +22,12 @@ from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.io.bif import NetworkDraft
 from fastmix.io.files import shown
-from fastmix.io.formats import Format
 from fastmix.model.network import BayesianNetwork
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-__all__ = ["FORMAT", "is_xmlbif", "parse_xmlbif"]
+__all__ = ["is_xmlbif", "parse_xmlbif"]
 
 _CHILDREN = {
     "BIF": ("NETWORK",),
@@ -145,6 +144,3 @@ class _Reader:
 
     def _error(self, line: int, message: str) -> FormatError:
         return FormatError(f"{self._name}:{line}: {message}")
-
-
-FORMAT = Format("XMLBIF", (".bifxml", ".xmlbif"), parse_xmlbif, None, is_xmlbif)

@@ -215,8 +215,8 @@ def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], A
         scopes.append(variables)
         tables.append(array.reshape(-1))
     kinds, sizes = (np.array([*map(len, lists)], dtype=np.int64) for lists in (scopes, tables))
-    variables = np.array([v for scope in scopes for v in scope], dtype=np.int64)
-    return join_factors(num_states, kinds, variables, sizes, np.concatenate([np.zeros(0), *tables]))
+    members = np.array([v for scope in scopes for v in scope], dtype=np.int64)
+    return join_factors(num_states, kinds, members, sizes, np.concatenate([np.zeros(0), *tables]))
 
 
 def join_factors(

@@ -67,7 +67,7 @@ class Reduction:
         nodes = self.expand_node_marginals(node_marginals)
         result = np.zeros(len(model.log_pairwise))
         result[self.pairwise_positions] = edge_marginals
-        touched = (self.fixed[model.edges] >= 0).any(axis=1)
+        touched = self.fixed[model.edges].max(axis=1) >= 0
         ends = _entry_ends(model, touched)
         result[np.repeat(touched, np.diff(model.pairwise_offsets))] = nodes[ends[0]] * nodes[ends[1]]
         return result
