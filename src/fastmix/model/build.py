@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import as_float_array, check_log_values, describe
+from fastmix._checks import as_edges, as_float_array, check_count, check_log_values, describe
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.graphs.families import lattice_edges
 
 __all__ = [
     "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_factors",
-    "merge_factors", "merge_pairs", "offsets_of", "table_positions",
+    "merge_factors", "merge_pairs", "offsets_of", "sized_graph", "table_positions",
 ]  # fmt: skip
 
 _MOST_ENTRIES = 2.0**62  # positions are 64-bit numbers
@@ -93,6 +93,22 @@ def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLik
         if table.shape != (rows[e], cols[e]):
             _raise_table_shape(e, edges, num_states, table.shape)
     return np.concatenate([np.zeros(0), *(t.reshape(-1) for t in tables)])
+
+
+def sized_graph(
+    edges: ArrayLike, field: ArrayLike, num_variables: int | None, num_states: int
+) -> tuple[IntArray, FloatArray, int]:
+    """Edges, fields, and the number of variables that these or the argument say, checked to fit the memory."""
+    pairs, fields = as_edges(edges), as_float_array("field", field)
+    needed = int(pairs.max(initial=-1)) + 1
+    if num_variables is None:
+        n = len(fields) if fields.ndim else needed
+    else:
+        n = check_count("num_variables", num_variables, least=0, error=ModelError)
+    if n < needed:
+        raise ModelError(f"edges must hold indices below the number of variables, {n}, got {needed - 1}")
+    check_model_memory(n, n * num_states, len(pairs), len(pairs) * num_states**2)
+    return pairs, fields, n
 
 
 def edges_of_matrix(J: Any) -> tuple[IntArray, FloatArray, int]:
