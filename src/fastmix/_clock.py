@@ -66,8 +66,9 @@ class _Compiled:
 
 
 _COMPILED = _Compiled()
-# Time within ``compiling`` is not counted by any clock; :mod:`fastmix._jit` compiles in it.
-compiling, add_compiled, is_compiling = _COMPILED.within, _COMPILED.add, _COMPILED.active
+compiling = _COMPILED.within  # whose time is not counted by any clock; fastmix._jit compiles in it
+add_compiled = _COMPILED.add
+is_compiling = _COMPILED.active
 
 
 @dataclass(frozen=True)
