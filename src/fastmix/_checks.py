@@ -22,7 +22,7 @@ __all__ = [
     "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_number", "as_shape", "as_state_counts",
     "as_state_names", "as_variable_names", "check_accuracy", "check_choice", "check_count", "check_log_values",
     "check_positive", "check_seconds", "check_seed", "check_share", "check_threads", "choose_seed", "count_processors",
-    "count_variables", "describe", "is_whole", "per_item", "require",
+    "describe", "is_whole", "per_item", "require",
 ]  # fmt: skip
 
 # Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
@@ -111,8 +111,6 @@ def check_log_values(name: str, values: FloatArray, where: str = "entry {}") -> 
 def as_state_counts(values: ArrayLike) -> IntArray:
     """State counts as a checked int64 vector."""
     array = as_whole_numbers("num_states", values)
-    if array.size == 0:
-        return array
     if (bad := np.flatnonzero((array < 1) | (array > _MOST_STATES))).size:
         raise ModelError(f"num_states must be from 1 to {_MOST_STATES}, got {array[bad[0]]} for variable {bad[0]}")
     return array
@@ -259,18 +257,6 @@ def as_index(what: str, given: Any, names: Mapping[str, int], count: int) -> int
 
         hint = f"; the nearest is {get_close_matches(given, list(names), 1, 0.0)[0]!r}"
     raise ModelError(f"{rule}, got {describe(given)}{hint}")
-
-
-def count_variables(pairs: IntArray, values: FloatArray, num_variables: int | None) -> int:
-    """Number of variables that edges, per-variable values and the explicit argument imply."""
-    if num_variables is not None:
-        num_variables = check_count("num_variables", num_variables, least=0, error=ModelError)
-    needed = int(pairs.max()) + 1 if len(pairs) else 0
-    given = values.shape[0] if values.ndim else None
-    count = num_variables if num_variables is not None else given if given is not None else needed
-    if count < needed:
-        raise ModelError(f"edges must hold indices below the number of variables, {count}, got {needed - 1}")
-    return int(count)
 
 
 def as_variable_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:

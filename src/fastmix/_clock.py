@@ -41,43 +41,34 @@ class _Compiled:
         with self._lock:
             return self._total + (now - self._since if self._active else 0.0)
 
-    @property
     def active(self) -> bool:
         return self._active > 0
 
-    def change(self, by: int) -> None:
+    def _change(self, by: int) -> None:
         with self._lock:
             now = time.perf_counter()
             if self._active:
                 self._total += now - self._since
             self._since, self._active = now, self._active + by
 
+    @contextlib.contextmanager
+    def within(self) -> Iterator[None]:
+        self._change(1)
+        try:
+            yield
+        finally:
+            self._change(-1)
+
     def add(self, seconds: float) -> None:
+        """Seconds just spent waiting for another process that compiled."""
         with self._lock:
             self._total += seconds
 
 
 _COMPILED = _Compiled()
-
-
-@contextlib.contextmanager
-def compiling() -> Iterator[None]:
-    """Time within this is not counted by any clock; :mod:`fastmix._jit` compiles in it."""
-    _COMPILED.change(1)
-    try:
-        yield
-    finally:
-        _COMPILED.change(-1)
-
-
-def add_compiled(seconds: float) -> None:
-    """Seconds just spent waiting for another process that compiled: no clock counts them."""
-    _COMPILED.add(seconds)
-
-
-def is_compiling() -> bool:
-    """Whether some thread of this process is compiling."""
-    return _COMPILED.active
+compiling = _COMPILED.within  # whose time is not counted by any clock; fastmix._jit compiles in it
+add_compiled = _COMPILED.add
+is_compiling = _COMPILED.active
 
 
 @dataclass(frozen=True)

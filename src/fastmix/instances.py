@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix import graphs
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import IntArray
 from fastmix._checks import as_edges, as_state_counts, check_count, check_positive, check_seed
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import check_model_memory, offsets_of
@@ -176,10 +176,8 @@ def ising_regular(
     >>> ising_regular(10, 3, coupling_max=1.0, seed=0)
     MarkovRandomField(10 variables of 2 states, 15 edges)
     """
-    n, d = check_count("num_variables", num_variables, least=1), check_count("degree", degree, least=0)
-    if d >= n or n * d % 2:
-        raise ValueError(f"degree must be below num_variables and their product even, got {degree} and {num_variables}")
-    edges = graphs.random_regular_edges(n, d, seed=_graph_seed(seed))
+    n = check_count("num_variables", num_variables, least=1)
+    edges = graphs.random_regular_edges(n, degree, seed=_graph_seed(seed))
     return _random_model(edges, n, None, coupling_max, attractive, field_max, seed)
 
 
@@ -249,23 +247,15 @@ def _random_model(
     states = potts or 2
     check_model_memory(n, n * states, len(edges), len(edges) * states**2)
     rng = np.random.default_rng(check_seed(seed))
-    fields = _uniform(rng, (n, states) if potts else (n,), "field_max", field_max)
-    couplings = _uniform(rng, (len(edges),), "coupling_max", coupling_max, positive=attractive)
+    # Scaled from [0, 1) by hand: Generator.uniform overflows when the width of the interval does.
+    fields = (2.0 * rng.random((n, states) if potts else n) - 1.0) * check_positive(
+        "field_max", field_max, or_zero=True
+    )
+    couplings = rng.random(len(edges)) if attractive else 2.0 * rng.random(len(edges)) - 1.0
+    couplings *= check_positive("coupling_max", coupling_max, or_zero=True)
     if potts:
         return MarkovRandomField.potts(edges, couplings, states, fields)
     return MarkovRandomField.ising(edges, couplings, fields)
-
-
-def _uniform(
-    rng: np.random.Generator, shape: tuple[int, ...], name: str, maximum: float, *, positive: bool = False
-) -> FloatArray:
-    # Scaled from [0, 1) by hand: Generator.uniform overflows when the width of the interval does.
-    values = rng.random(shape)
-    if not positive:
-        values *= 2.0
-        values -= 1.0
-    values *= check_positive(name, maximum, or_zero=True)
-    return values
 
 
 def _graph_seed(seed: int) -> int:

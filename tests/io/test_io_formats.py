@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from fastmix.errors import FormatError
-from fastmix.io import Format, format_of, formats, read_model, register_format, write_model
-from fastmix.io.formats import _FORMATS
+from fastmix.io import _FORMATS, Format, format_of, formats, read_model, register_format, write_model
 from fastmix.model import MarkovRandomField
 
 ADDON = """

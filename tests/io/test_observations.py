@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastmix import MarkovRandomField
-from fastmix.io.observations import number_observations, parse_observations, parse_observations_json
+from fastmix.io.answers import number_observations, parse_observations, parse_observations_json
 
 NAMES = ["SAO2", "BP", "a, b", 'quo"te', "x=y", "7"]
 STATES = [["LOW", "NORMAL", "HIGH"], ["LOW", "HIGH"], ["0", "1"], ["on, off", "on"], ["=", "=="], ["1", "0"]]

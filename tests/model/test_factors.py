@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from fastmix import MarkovRandomField, ModelError, ResourceError, infer
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
-from fastmix.model.reduce import reduce_model
-from fastmix.model.supports import drop_unsupported
+from fastmix.model.reduce import drop_unsupported, reduce_model
 
 Factors = list[tuple[tuple[int, ...], np.ndarray]]
 
@@ -117,8 +116,8 @@ def naive_supports(model: MarkovRandomField) -> list[int]:
 
 @pytest.mark.parametrize(("in_python", "at_once"), [(20_000, 1 << 24), (20_000, 1), (-1, 1 << 24), (-1, 20)])
 def test_states_that_are_left_have_supports(monkeypatch: pytest.MonkeyPatch, in_python: int, at_once: int) -> None:
-    monkeypatch.setattr("fastmix.model.supports._IN_PYTHON", in_python)
-    monkeypatch.setattr("fastmix.model.supports._AT_ONCE", at_once)
+    monkeypatch.setattr("fastmix.model.reduce._IN_PYTHON", in_python)
+    monkeypatch.setattr("fastmix.model.reduce._AT_ONCE", at_once)
     rng, lost = np.random.default_rng(5), 0
     for k in range(60):
         counts = rng.integers(1, 4, size=6)

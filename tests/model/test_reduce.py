@@ -15,7 +15,7 @@ import oracle
 import strategies
 from fastmix.errors import ModelError
 from fastmix.graphs import grid_edges, path_edges
-from fastmix.model import MarkovRandomField, supports
+from fastmix.model import MarkovRandomField
 from fastmix.model import reduce as reduction_module
 from fastmix.model.reduce import Reduction, reduce_model
 
@@ -165,7 +165,7 @@ class TestForcedStates:
         observed = data.draw(st.sets(st.integers(0, model.num_variables - 1), max_size=2))
         evidence = {i: data.draw(st.integers(0, int(model.num_states[i]) - 1)) for i in sorted(observed)}
         left = naive_left(model, evidence)
-        with mock.patch.object(supports, "_IN_PYTHON", most):
+        with mock.patch.object(reduction_module, "_IN_PYTHON", most):
             if [] in left:
                 start = "the model has no configuration of positive probability"
                 if evidence:
@@ -198,7 +198,7 @@ class TestForcedStates:
             np.tile([0.25, 0.5], (2000, 1)), path_edges(2000), np.tile(EQUAL, (1999, 1, 1))
         )
         with (
-            mock.patch.object(supports, "_IN_PYTHON", most),
+            mock.patch.object(reduction_module, "_IN_PYTHON", most),
             mock.patch.object(reduction_module, "_fold", wraps=reduction_module._fold) as fold,
         ):
             reduction = reduce_model(model, {first: 1}, fold_single=True)
@@ -212,7 +212,7 @@ class TestForcedStates:
         tables[40] = [[0.0, -INF], [-INF, -INF]]
         model = MarkovRandomField.from_tables(np.zeros((51, 2)), path_edges(51), tables)
         with (
-            mock.patch.object(supports, "_IN_PYTHON", most),
+            mock.patch.object(reduction_module, "_IN_PYTHON", most),
             pytest.raises(ModelError, match=r"impossible: variable 4[01] has no state left$"),
         ):
             reduce_model(model, {0: 1}, fold_single=True)

@@ -12,9 +12,8 @@ import typer
 import fastmix
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Cluster, Evidence, Model, NumWorkers, takes
-from fastmix.io import write_answer, write_mar, write_pr
+from fastmix.io import format_names, write_answer, write_mar, write_pr
 from fastmix.io.answers import answer_suffix
-from fastmix.io.formats import format_names
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

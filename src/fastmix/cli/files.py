@@ -81,7 +81,7 @@ def load(path: str, evidence: str | None = None) -> Input:
     model, network = read(_read_both, path)
     observed: dict[int, Any] = {}
     if evidence is not None:
-        from fastmix.io.observations import number_observations, parse_observations, parse_observations_json
+        from fastmix.io.answers import number_observations, parse_observations, parse_observations_json
 
         if typed:
             observed = parse_observations(given, model)

@@ -14,8 +14,8 @@ from fastmix._checks import check_choice
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Asked, Evidence, Model, Output, option, takes, with_signature
 from fastmix.errors import Interrupted, NotConvergedError
+from fastmix.io import format_names, suffix_list
 from fastmix.io.files import display_name
-from fastmix.io.formats import format_names, suffix_list
 from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
 

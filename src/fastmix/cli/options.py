@@ -12,7 +12,7 @@ import typer
 
 import fastmix
 from fastmix._memory import parse_bytes
-from fastmix.io.formats import format_names
+from fastmix.io import format_names
 
 __all__ = [
     "AsJson", "Asked", "Cluster", "Evidence", "Model", "NumWorkers", "Output", "names_of", "option", "takes",

@@ -5,20 +5,14 @@ Every graph is a number of variables ``n`` and an ``int64`` array of shape ``(m,
 form. Elimination orders are in :mod:`fastmix.exact.search`.
 """
 
-from fastmix.graphs.basics import Adjacency, adjacency, canonical_edges, connected_components, covering_spanning_trees
-from fastmix.graphs.colors import check_coloring, coloring, degeneracy
+# ruff: noqa: I001
+from fastmix.graphs.basics import (
+    Adjacency, adjacency, canonical_edges, check_coloring, coloring, connected_components, covering_spanning_trees,
+    degeneracy,
+)  # fmt: skip
 from fastmix.graphs.families import (
-    complete_bipartite_edges,
-    complete_edges,
-    cubic_edges,
-    cycle_edges,
-    erdos_renyi_edges,
-    grid_edges,
-    hexagonal_edges,
-    path_edges,
-    random_regular_edges,
-    random_tree_edges,
-    triangular_edges,
+    complete_bipartite_edges, complete_edges, cubic_edges, cycle_edges, erdos_renyi_edges, grid_edges, hexagonal_edges,
+    path_edges, random_regular_edges, random_tree_edges, triangular_edges,
 )  # fmt: skip
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Checked edges, adjacency, connected components and trees: what all other functions on graphs begin with."""
+"""Checked edges, adjacency, connected components, colors and trees."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 
 __all__ = [
-    "Adjacency", "adjacency", "build_adjacency", "canonical_edges", "check_graph", "check_graph_memory",
-    "check_size", "connected_components", "covering_spanning_trees", "label_components", "run_loop", "sparse_matrix",
-    "strip_leaves", "two_sides",
+    "Adjacency", "adjacency", "build_adjacency", "canonical_edges", "check_coloring", "check_graph",
+    "check_graph_memory", "check_size", "coloring", "connected_components", "covering_spanning_trees", "degeneracy",
+    "label_components", "run_loop", "strip_leaves", "two_sides",
 ]  # fmt: skip
 
 # Keys i * n + j must fit in int64, and indices of the double cover (2 n nodes) in the int32 of scipy.sparse.csgraph.
@@ -148,21 +148,14 @@ def adjacency(num_variables: int, edges: npt.ArrayLike) -> Adjacency:
 
 def build_adjacency(n: int, edges: IntArray) -> Adjacency:
     """The same for edges that were checked."""
-    m = len(edges)
-    low, high = edges[:, 0], edges[:, 1]
-    smaller, larger = np.bincount(high, minlength=n), np.bincount(low, minlength=n)
+    low, high = edges.T
+    # Edges are sorted: among the smaller neighbors of a variable, and among the larger ones, which come after them, the
+    # order is right already, and a stable sort by the variable keeps it.
+    owner = np.concatenate([high, low])
+    order = np.argsort(owner, kind="stable")
     indptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(smaller + larger, out=indptr[1:])
-    neighbors, edge_ids = np.empty(2 * m, dtype=np.int64), np.empty(2 * m, dtype=np.int64)
-    ids = np.arange(m)
-    # A row holds the smaller neighbors first. Edges are sorted by their low end, so the larger neighbors are in
-    # place already; a stable sort by the high end puts the smaller ones in place, still ascending.
-    place = ids + (indptr[:-1] + smaller - (np.cumsum(larger) - larger))[low]
-    neighbors[place], edge_ids[place] = high, ids
-    by_high = np.argsort(high, kind="stable")
-    place = ids + (indptr[:-1] - (np.cumsum(smaller) - smaller))[high[by_high]]
-    neighbors[place], edge_ids[place] = low[by_high], by_high
-    return Adjacency(indptr, neighbors, edge_ids)
+    np.cumsum(np.bincount(owner, minlength=n), out=indptr[1:])
+    return Adjacency(indptr, np.concatenate([low, high])[order], order % max(len(edges), 1))
 
 
 def connected_components(num_variables: int, edges: npt.ArrayLike) -> tuple[int, IntArray]:
@@ -213,29 +206,140 @@ def two_sides(n: int, edges: IntArray, apart: BoolArray) -> IntArray:
     return np.where(label[:n] == label[n:], 2, label[n:] < label[:n])
 
 
-def sparse_matrix(n: int, edges: IntArray, data: npt.NDArray[Any] | None = None) -> Any:
-    """Upper-triangular CSR matrix of the graph; edges are sorted, so no conversion is needed."""
-    from scipy.sparse import csr_array
+# -- colors, in which neighbors differ, and the degeneracy that bounds their number ------------------------------------
 
-    indptr = np.zeros(n + 1, dtype=np.int32)  # what scipy.sparse.csgraph works with
-    np.cumsum(np.bincount(edges[:, 0], minlength=n), out=indptr[1:])
-    values = np.ones(len(edges)) if data is None else data
-    return csr_array((values, edges[:, 1].astype(np.int32), indptr), shape=(n, n))
+
+def degeneracy(num_variables: int, edges: npt.ArrayLike) -> int:
+    """Largest minimum degree of a subgraph, a lower bound on the treewidth.
+
+    Notes
+    -----
+    ``O(n + m)`` time and memory.
+
+    Examples
+    --------
+    >>> from fastmix.graphs import complete_edges, grid_edges
+    >>> degeneracy(9, grid_edges(3, 3)), degeneracy(5, complete_edges(5))
+    (2, 4)
+    """
+    return peel(adjacency(num_variables, edges))[0]
+
+
+def peel(graph: Adjacency) -> tuple[int, IntArray]:
+    """Degeneracy, and an order in which each variable has at most that many neighbors after it."""
+    n = graph.num_variables
+    order, left = np.zeros(n, dtype=np.int64), np.arange(n)
+    k = run_loop(_peel, (graph.indptr, graph.neighbors), (graph.degree, order, left))
+    return int(k), order
+
+
+def _peel(start: Any, neighbors: Any, degree: Any, order: Any, left: Any) -> Any:
+    """Batagelj and Zaversnik's cores without buckets, in O(n + m).
+
+    Variables of degree at most ``k`` are queued as they appear, and ``k`` grows only when the queue runs dry. A
+    variable is rescanned no more often than its core number, which is at most its degree.
+    """
+    queued, count, k = 0, len(left), -1
+    while True:
+        kept = 0
+        for p in range(count):
+            if degree[left[p]] > k:
+                left[kept] = left[p]
+                kept += 1
+        if kept == 0:
+            return max(k, 0)
+        count, k = kept, degree[left[0]]
+        for p in range(count):
+            k = min(k, degree[left[p]])
+        done = queued
+        for p in range(count):
+            if degree[left[p]] == k:
+                order[queued] = left[p]
+                queued += 1
+        while done < queued:
+            v = order[done]
+            done += 1
+            for p in range(start[v], start[v + 1]):
+                u = neighbors[p]
+                if degree[u] > k:  # others are queued or gone
+                    degree[u] -= 1
+                    if degree[u] == k:
+                        order[queued] = u
+                        queued += 1
+
+
+def coloring(num_variables: int, edges: npt.ArrayLike) -> IntArray:
+    """Colors ``0, 1, ...`` such that neighbors differ, few of them.
+
+    A bipartite component gets at most two colors; any other is colored greedily in smallest-last order, with at most
+    ``degeneracy + 1`` colors.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+
+    Notes
+    -----
+    ``O(n + m)``; compiled for large graphs.
+
+    Examples
+    --------
+    >>> from fastmix.graphs import cycle_edges
+    >>> coloring(4, cycle_edges(4)).tolist(), sorted(coloring(3, cycle_edges(3)).tolist())
+    ([0, 1, 0, 1], [0, 1, 2])
+    """
+    n, edges = check_graph(num_variables, edges)
+    colors = two_sides(n, edges, np.ones(len(edges), dtype=bool))
+    if (odd := colors == 2).any():
+        graph = build_adjacency(n, edges)
+        several, taken = np.full(n, -1), np.full(graph.max_degree + 2, -1)
+        run_loop(_greedy, (graph.indptr, graph.neighbors, peel(graph)[1]), (several, taken))
+        colors[odd] = several[odd]
+    check_coloring(edges, colors)
+    return colors
+
+
+def _greedy(start: Any, neighbors: Any, order: Any, colors: Any, taken: Any) -> None:
+    """The first color that no neighbor has, from the last of an order to the first."""
+    for p in range(len(order) - 1, -1, -1):
+        v = order[p]
+        for q in range(start[v], start[v + 1]):
+            if colors[neighbors[q]] >= 0:
+                taken[colors[neighbors[q]]] = v
+        c = 0
+        while taken[c] == v:
+            c += 1
+        colors[v] = c
+
+
+def check_coloring(edges: npt.ArrayLike, colors: npt.ArrayLike) -> None:
+    """Raise unless no edge joins two variables of the same color.
+
+    Raises
+    ------
+    ModelError
+        If the colors are not a vector of non-negative integers, one for each variable, or two neighbors share one.
+
+    Examples
+    --------
+    >>> check_coloring([(0, 1)], [0, 1])
+    >>> check_coloring([(0, 1)], [2, 2])
+    Traceback (most recent call last):
+    fastmix.errors.ModelError: colors must differ along every edge, got 2 at both ends of edge [0, 1]
+    """
+    values = np.asarray(colors)
+    if values.ndim != 1 or (values.size and not np.issubdtype(values.dtype, np.integer)):
+        raise ModelError(f"colors must be a vector of integers, got dtype {values.dtype} and shape {values.shape}")
+    if values.size and values.min() < 0:
+        raise ModelError(f"colors must be non-negative, got {values.min()}")
+    pairs = as_edges(edges, len(values))
+    clash = np.flatnonzero(values[pairs[:, 0]] == values[pairs[:, 1]]) if len(pairs) else pairs
+    if clash.size:
+        i, j = pairs[clash[0]].tolist()
+        raise ModelError(f"colors must differ along every edge, got {values[i]} at both ends of edge [{i}, {j}]")
 
 
 # -- trees -----------------------------------------------------------------------------------------------------------
-
-
-def _kruskal(n: int, edges: IntArray, ranking: IntArray) -> IntArray:
-    """Places of the spanning forest that prefers edges early in the ranking (a permutation of the places)."""
-    if not len(edges):
-        return np.zeros(0, dtype=np.int64)
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
-    weight = np.empty(len(edges))
-    weight[ranking] = np.arange(1, len(edges) + 1)  # a weight of 0 would be no edge
-    forest = minimum_spanning_tree(sparse_matrix(n, edges, weight))
-    return np.sort(ranking[forest.data.astype(np.int64) - 1])
 
 
 def covering_spanning_trees(
@@ -257,6 +361,9 @@ def covering_spanning_trees(
     >>> sorted(set(np.concatenate(trees).tolist()))
     [0, 1, 2, 3, 4, 5]
     """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
     n, edges = check_graph(num_variables, edges)
     rng = np.random.default_rng(check_seed(seed))
     covered = np.zeros(len(edges), dtype=bool)
@@ -264,7 +371,11 @@ def covering_spanning_trees(
     while not trees or not covered.all():
         clock.check()
         shuffled = rng.permutation(len(edges))
-        tree = _kruskal(n, edges, np.concatenate([shuffled[~covered[shuffled]], shuffled[covered[shuffled]]]))
+        ranking = np.concatenate([shuffled[~covered[shuffled]], shuffled[covered[shuffled]]])
+        weight = np.empty(len(edges))
+        weight[ranking] = np.arange(1, len(edges) + 1)  # a weight of 0 would be no edge
+        forest = minimum_spanning_tree(csr_array((weight, tuple(edges.T.astype(np.int32))), shape=(n, n)))
+        tree = np.sort(ranking[forest.data.astype(np.int64) - 1])
         covered[tree] = True
         trees.append(tree)
     return trees

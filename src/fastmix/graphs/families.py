@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -39,17 +40,7 @@ def grid_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
     >>> len(grid_edges(3, 3, torus=True))
     18
     """
-    rows, cols = check_size("rows", rows), check_size("cols", cols)
-    n = check_size("rows * cols", rows * cols)
-    check_graph_memory(n, 2 * n)
-    node = np.arange(n, dtype=np.int64)
-    row, col = np.divmod(node, max(cols, 1))
-    # In each node's row the four candidates ascend, so keeping some of them needs no sort.
-    offsets = np.array([1, cols - 1, cols, (rows - 1) * cols], dtype=np.int64)
-    wrap_cols, wrap_rows = torus and cols > 2, torus and rows > 2
-    keep = np.stack([col + 1 < cols, (col == 0) & wrap_cols, row + 1 < rows, (row == 0) & wrap_rows], axis=1)
-    tail, which = np.nonzero(keep)
-    return np.stack([tail, tail + offsets[which]], axis=1)
+    return lattice_edges({"rows": rows, "cols": cols}, [(0, 1), (1, 0)], torus)
 
 
 def triangular_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
@@ -60,7 +51,7 @@ def triangular_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
     >>> triangular_edges(2, 2).tolist()
     [[0, 1], [0, 2], [0, 3], [1, 3], [2, 3]]
     """
-    return _lattice((rows, cols), ("rows", "cols"), [(0, 1), (1, 0), (1, 1)], torus)
+    return lattice_edges({"rows": rows, "cols": cols}, [(0, 1), (1, 0), (1, 1)], torus)
 
 
 def hexagonal_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
@@ -89,27 +80,31 @@ def cubic_edges(depth: int, rows: int, cols: int, torus: bool = False) -> IntArr
     >>> len(cubic_edges(2, 2, 2)), len(cubic_edges(3, 3, 3, torus=True))
     (12, 81)
     """
-    return _lattice((depth, rows, cols), ("depth", "rows", "cols"), [(0, 0, 1), (0, 1, 0), (1, 0, 0)], torus)
+    return lattice_edges({"depth": depth, "rows": rows, "cols": cols}, [(0, 0, 1), (0, 1, 0), (1, 0, 0)], torus)
 
 
-def _lattice(sizes: tuple[int, ...], names: tuple[str, ...], steps: list[tuple[int, ...]], torus: bool) -> IntArray:
-    """Edges between every node of a box and those some steps away, with wrapping where it makes new edges."""
-    sizes = tuple(check_size(name, size) for name, size in zip(names, sizes, strict=True))
-    n = check_size(" * ".join(names), math.prod(sizes))
+def lattice_edges(box: dict[str, int], steps: Sequence[tuple[int, ...]], torus: bool = False) -> IntArray:
+    """Edges between every node of a box, its sides by name, and those some steps away, in order of their numbers.
+
+    On a torus steps go past the sides, where that makes new edges.
+    """
+    sizes = tuple(check_size(name, size) for name, size in box.items())
+    n = check_size(" * ".join(box), math.prod(sizes))
     check_graph_memory(n, len(steps) * n)
-    if n == 0:
-        return np.zeros((0, 2), dtype=np.int64)
-    place, pairs = np.stack(np.unravel_index(np.arange(n), sizes), axis=1), []
-    for step in steps:
-        target = place + np.array(step)
-        inside = (target < sizes).all(axis=1)
+    sides = np.array(sizes)[:, None]
+    place = np.stack(np.unravel_index(np.arange(n), sizes)) if n else np.zeros((len(sizes), 0), dtype=np.int64)
+    keep, other = np.empty((n, len(steps)), dtype=bool), np.empty((n, len(steps)), dtype=np.int64)
+    for k, step in enumerate(steps):
+        move = np.array(step)[:, None]
+        target = place + move
+        inside = (target >= 0) & (target < sides)
         if torus:
-            wraps = [size > 2 or not move for size, move in zip(sizes, step, strict=True)]
-            inside |= ((target < sizes) | np.array(wraps)).all(axis=1)
-            target %= np.array(sizes)
-        other = np.ravel_multi_index(tuple(target[inside].T), sizes)
-        pairs.append(np.stack([np.flatnonzero(inside), other], axis=1))
-    return canonical_edges(n, np.concatenate(pairs))
+            inside |= (sides > 2) | (move == 0)
+        keep[:, k] = inside.all(axis=0)
+        other[:, k] = np.ravel_multi_index(tuple(target), sizes, mode="wrap") if n else 0
+    tail, which = np.nonzero(keep)  # in order, but for edges that go past a side
+    edges = np.stack([tail, other[tail, which]], axis=1)
+    return canonical_edges(n, edges) if torus else edges
 
 
 def complete_edges(num_variables: int) -> IntArray:

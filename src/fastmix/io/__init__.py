@@ -4,41 +4,122 @@ Every reader takes plain, gzip and xz files and ``-`` for the standard input, ev
 or not at all. A format of models is one :class:`Format`; :func:`register_format` makes another one known.
 """
 
+# ruff: noqa: I001
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from fastmix.errors import FormatError
 from fastmix.io import bif, npz, uai, xmlbif
 from fastmix.io.answers import (
-    read_evidence,
-    read_mar,
-    read_mpe,
-    read_pr,
-    register_answer,
-    write_answer,
-    write_evidence,
-    write_mar,
-    write_mpe,
+    read_evidence, read_mar, read_mpe, read_pr, register_answer, write_answer, write_evidence, write_mar, write_mpe,
     write_pr,
-)
+)  # fmt: skip
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
-from fastmix.io.formats import Format, format_of, formats, register_format
 from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
 
 __all__ = [
-    "Format", "atomic_write", "format_of", "formats", "read_evidence", "read_mar", "read_model",
-    "read_model_or_network", "read_mpe", "read_network", "read_pr", "register_answer", "register_format",
+    "Format", "atomic_write", "format_names", "format_of", "formats", "read_evidence", "read_mar", "read_model",
+    "read_model_or_network", "read_mpe", "read_network", "read_pr", "register_answer", "register_format", "suffix_list",
     "write_answer", "write_evidence", "write_mar", "write_model", "write_mpe", "write_pr",
 ]  # fmt: skip
 
-register_format(uai.FORMAT)
-register_format(npz.FORMAT)
-register_format(bif.FORMAT)
-register_format(xmlbif.FORMAT)
 # Notes come back from the writers as well: without this they would also appear on stderr when nobody set up logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of model files.
+
+    Parameters
+    ----------
+    name : str
+        As people call it.
+    suffixes : tuple of str
+        Ends of file names that choose it for writing, in lower case; those of compressed files, ``.gz`` and ``.xz``,
+        must be among them if they are meant to.
+    read : callable ``(data, name, max_bytes) -> MarkovRandomField or BayesianNetwork``
+        The model in the unpacked content of a file; ``name`` is for messages, ``max_bytes`` as for
+        :func:`fastmix.io.read_model`. It raises a :class:`fastmix.FormatError` whose message begins with the name.
+    write : callable ``(model, stream) -> list of str``, or None
+        Writes bytes; what other programs will not read from them comes back as notes. None for formats that only hold
+        Bayesian networks.
+    matches : callable ``(data) -> bool``
+        Whether the content of a file is in this format, by its first bytes.
+
+    Examples
+    --------
+    >>> [(format.name, format.suffixes[0]) for format in formats()]
+    [('UAI', '.uai'), ('npz', '.npz'), ('BIF', '.bif'), ('XMLBIF', '.bifxml')]
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    read: Callable[[bytes, str, float | None], MarkovRandomField | BayesianNetwork]
+    write: Callable[[MarkovRandomField, BinaryIO], list[str]] | None
+    matches: Callable[[bytes], bool]
+
+
+# What no other format claims is read as UAI, for the message about its first word.
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_FORMATS = [
+    Format("UAI", (".uai", ".uai.gz", ".uai.xz"), uai.read, uai.write, lambda _data: True),
+    Format("npz", (".npz",), npz.read, npz.write, lambda data: data.startswith(_ZIP)),
+    Format("BIF", (".bif",), bif.parse_bif, None, bif.is_bif),
+    Format("XMLBIF", (".bifxml", ".xmlbif"), xmlbif.parse_xmlbif, None, xmlbif.is_xmlbif),
+]
+
+
+def register_format(new: Format) -> None:
+    """Make a format known to :func:`fastmix.io.read_model`, :func:`fastmix.io.write_model` and the command line.
+
+    Raises
+    ------
+    ValueError
+        If its name or a suffix is taken.
+
+    Notes
+    -----
+    Content is offered to the latest format first; what none of them claims is read in the first, UAI.
+    """
+    for known in _FORMATS:
+        if known.name == new.name or set(known.suffixes) & set(new.suffixes):
+            raise ValueError(f"a format must have a name and suffixes of its own, got {new.name!r}, {new.suffixes}")
+    _FORMATS.append(new)
+
+
+def formats() -> tuple[Format, ...]:
+    """All formats that are known, UAI first."""
+    return tuple(_FORMATS)
+
+
+def format_of(path: PathLike) -> Format:
+    """The format that the end of a file's name chooses for writing; the first, UAI, for ``-``."""
+    name = os.fspath(path)
+    if name == "-":
+        return _FORMATS[0]
+    for known in _FORMATS:
+        if known.write is not None and name.lower().endswith(known.suffixes):
+            return known
+    raise ValueError(f"the name of a model file must end in {suffix_list()}, got {name!r}")
+
+
+def format_names() -> str:
+    """The names of all formats in a sentence, for help texts: UAI, npz, BIF or XMLBIF."""
+    *most, last = (known.name for known in _FORMATS)
+    return f"{', '.join(most)} or {last}"
+
+
+def suffix_list() -> str:
+    """The suffixes of all formats that models are written in, in a sentence."""
+    *most, last = (suffix for known in _FORMATS if known.write is not None for suffix in known.suffixes)
+    return f"{', '.join(most)} or {last}"
 
 
 def read_model(path: PathLike, *, max_bytes: float | None = None) -> MarkovRandomField:
@@ -75,8 +156,8 @@ def read_model(path: PathLike, *, max_bytes: float | None = None) -> MarkovRando
     ...     read_model(path)
     MarkovRandomField(2 variables of 2 states, 1 edge, log_constant=0.5)
     """
-    chosen, data = _open(path, max_bytes)
-    return chosen.read(data, display_name(path), max_bytes)
+    found = read_model_or_network(path, max_bytes=max_bytes)
+    return found.to_model() if isinstance(found, BayesianNetwork) else found
 
 
 def read_network(path: PathLike, *, max_bytes: float | None = None) -> BayesianNetwork:
@@ -105,17 +186,9 @@ def read_network(path: PathLike, *, max_bytes: float | None = None) -> BayesianN
 
 def read_model_or_network(path: PathLike, *, max_bytes: float | None = None) -> MarkovRandomField | BayesianNetwork:
     """The Bayesian network in a file that holds one, else its model."""
-    chosen, data = _open(path, max_bytes)
-    if chosen.read_network is not None:
-        return chosen.read_network(data, display_name(path))
+    data, known = read_bytes(path, max_bytes), formats()
+    chosen = next((one for one in known[:0:-1] if one.matches(data)), known[0])
     return chosen.read(data, display_name(path), max_bytes)
-
-
-def _open(path: PathLike, max_bytes: float | None) -> tuple[Format, bytes]:
-    """The format of a file, and its content."""
-    data = read_bytes(path, max_bytes)
-    known = formats()
-    return next((one for one in known[:0:-1] if one.matches(data)), known[0]), data
 
 
 def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:

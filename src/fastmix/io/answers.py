@@ -16,7 +16,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray
 from fastmix._checks import describe
-from fastmix.errors import ModelError
+from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
+from fastmix.model import MarkovRandomField
 
 __all__ = [
-    "answer_suffix", "evidence_in", "json_text", "read_evidence", "read_mar", "read_mpe", "read_pr", "register_answer",
-    "write_answer", "write_evidence", "write_mar", "write_mpe", "write_pr",
+    "answer_suffix", "evidence_in", "json_text", "number_observations", "parse_observations", "parse_observations_json",
+    "read_evidence", "read_mar", "read_mpe", "read_pr", "register_answer", "write_answer", "write_evidence",
+    "write_mar", "write_mpe", "write_pr",
 ]  # fmt: skip
 
 _BEGIN = re.compile(rb"(?<![^\s])-BEGIN-(?![^\s])")
+_WORD = r'("(?:[^"]|"")*"|[^",=\s][^",=]*)'
+_PAIR = re.compile(rf"\s*{_WORD}\s*=\s*{_WORD}\s*(?:(,)|$)")
 _SLACK = 1e-6  # printed probabilities may exceed 1 by rounding
 
 
@@ -311,33 +315,26 @@ def evidence_in(data: bytes, name: str, num_states: ArrayLike | None = None) -> 
     if len(numbers) == 0:
         return {}
     numbers.require_whole(0, len(numbers), "evidence")
-    first = _first_pair(numbers)
+    total, values = len(numbers), numbers.values
+    first = 1 if total % 2 else 2  # where the pairs begin, after their number and, before it, that of the samples
+    if total != first + 2 * values[first - 1] or (first == 2 and values[0] != 1):
+        rule = "the number of observed variables, and a variable and a state for each"
+        numbers.fail(0, f"evidence must hold a single sample: {rule}; the first of {total} words")
     counts = None if num_states is None else np.asarray(num_states)
     evidence: dict[int, int] = {}
-    for k in range(first, len(numbers), 2):
+    for k in range(first, total, 2):
         # A number too large to be a double's integer is no variable or state of any model.
         limit = 2**53 if counts is None else len(counts)
-        if numbers.values[k] >= limit:
+        if values[k] >= limit:
             numbers.fail(k, f"observed variables must be below their number, {limit}")
-        variable = int(numbers.values[k])
+        variable = int(values[k])
         limit = 2**53 if counts is None else int(counts[variable])
-        if numbers.values[k + 1] >= limit:
+        if values[k + 1] >= limit:
             numbers.fail(k + 1, f"the state of variable {variable} must be from 0 to {limit - 1}")
-        state = int(numbers.values[k + 1])
+        state = int(values[k + 1])
         if evidence.setdefault(variable, state) != state:
             numbers.fail(k + 1, f"variable {variable} must be observed in one state, {evidence[variable]}")
     return evidence
-
-
-def _first_pair(numbers: NumberText) -> int:
-    """Where the pairs start, after a check that the counts before them fit the number of words."""
-    total, values = len(numbers), numbers.values
-    if total == 1 + 2 * values[0]:
-        return 1
-    if values[0] == 1 and total > 1 and total == 2 + 2 * values[1]:
-        return 2
-    rule = "the number of observed variables, and a variable and a state for each"
-    return numbers.fail(0, f"evidence must hold a single sample: {rule}; the first of {total} words")
 
 
 def write_evidence(evidence: Mapping[int, int], path: PathLike) -> None:
@@ -361,3 +358,69 @@ def write_evidence(evidence: Mapping[int, int], path: PathLike) -> None:
         pairs.append(pair)
     with atomic_write(path) as stream:
         stream.write(" ".join([str(len(pairs)), *(f"{v} {s}" for v, s in sorted(pairs))]) + "\n")
+
+
+# -- evidence by names, as people type it: SAO2=LOW,BP=HIGH, or a JSON object ------------------------------------------
+
+
+def parse_observations(text: str, model: MarkovRandomField) -> dict[int, int]:
+    """Observed states by variable, as numbers, from pairs such as ``SAO2=LOW, 3=1``.
+
+    Variables and states are names or numbers; a name that holds a comma or an equals sign stands in double quotes
+    (two of them for a quote inside).
+    """
+    return number_observations(_pairs(text), model)
+
+
+def parse_observations_json(text: str, name: str = "<string>") -> list[tuple[str, Any]]:
+    """Variables and states as they stand in a JSON object, ``{"SAO2": "LOW", "3": 1}``, repeated ones included."""
+    what = "evidence must be a JSON object of variables and states"
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{name}:{getattr(error, 'lineno', 1)}: {what}: {error}") from None
+    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+        raise FormatError(f"{name}:1: {what}")
+    return pairs
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    place, more = 0, True
+    while more:
+        match = _PAIR.match(text, place)
+        if match is None:
+            raise ValueError(f"evidence must be pairs such as A=x,B=y, got {text[place:].strip()!r}")
+        name, state, comma = match.groups()
+        yield _unquoted(name), _unquoted(state)
+        place, more = match.end(), bool(comma)
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace('""', '"') if text.startswith('"') else text.strip()
+
+
+def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomField) -> dict[int, Any]:
+    """Observed states by variable, as numbers, from names or numbers; errors as for :func:`parse_observations`.
+
+    A list of numbers, likelihoods by state, stays as it is (soft evidence).
+    """
+    observed: dict[int, Any] = {}
+    for name, state in pairs:
+        given = _number_in(name, model.variable_names)
+        try:
+            variable = model.variable_index(given)
+            if not (isinstance(state, list) and state and all(type(number) in (int, float) for number in state)):
+                names = None if model.state_names is None else model.state_names[variable]
+                state = model.state_index(given, _number_in(state, names))
+        except ModelError as error:
+            raise ValueError(f"evidence: {error}") from None
+        if variable in observed:
+            raise ValueError(f"evidence must name each variable once, got {name!r} twice")
+        observed[variable] = state
+    return observed
+
+
+def _number_in(given: Any, names: Sequence[str] | None) -> Any:
+    """A number that is given as text, unless that is a name."""
+    text = isinstance(given, str) and given not in (names or ()) and given.isascii() and given.isdigit()
+    return int(given) if text else given

@@ -18,15 +18,13 @@ import numpy as np
 from fastmix._checks import describe
 from fastmix.errors import FormatError, ModelError, ResourceError
 from fastmix.io.files import check_content_size
-from fastmix.io.formats import Format
 from fastmix.model import MarkovRandomField, check_model
 
-__all__ = ["FORMAT", "read", "write"]
+__all__ = ["read", "write"]
 
 _FORMAT = "fastmix pairwise mrf"
-_VERSION = 1  # of models of pairs; those with larger factors have three more arrays and version 2
 # Member, element type and number of dimensions.
-_MEMBERS = {
+_PAIRS = {
     "header": ("|u1", 1),
     "num_states": ("<i8", 1),
     "log_unary": ("<f8", 1),
@@ -35,17 +33,19 @@ _MEMBERS = {
     "log_constant": ("<f8", 0),
 }
 _LARGER = {"scope_starts": ("<i8", 1), "scope_variables": ("<i8", 1), "log_factors": ("<f8", 1)}
+_MEMBERS = {1: _PAIRS, 2: _PAIRS | _LARGER}  # by version: of models of pairs, and of those with larger factors
+_NAMES = ("variable_names", "state_names", "shape")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
 
 
 def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     """Write a model, not compressed: 8 bytes per entry and 16 bytes per edge. There is nothing to note."""
     check_model(model)
-    names = {"variable_names": model.variable_names, "state_names": model.state_names}
-    if model.shape is not None:
-        names["shape"] = model.shape  # type: ignore[assignment]
-    header = {"format": _FORMAT, "version": _VERSION + bool(model.num_factors), **names}
-    members = _members(header["version"])
+    version = 1 + bool(model.num_factors)
+    header = {"format": _FORMAT, "version": version, **{name: getattr(model, name) for name in _NAMES}}
+    if model.shape is None:
+        del header["shape"]
+    members = _MEMBERS[version]
     arrays: dict[str, Any] = {name: getattr(model, name, None) for name in members}
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
@@ -60,26 +60,15 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
 
 def read(data: bytes, name: str, max_bytes: float | None = None) -> MarkovRandomField:
     """The model in the content of an npz file."""
-    header, arrays = _read_archive(data, name, max_bytes)
+    header, arguments = _read_archive(data, name, max_bytes)
+    arguments.update((key, header.get(key)) for key in _NAMES)
     try:
-        return MarkovRandomField(
-            arrays["num_states"],
-            arrays["log_unary"],
-            arrays["edges"],
-            arrays["log_pairwise"],
-            float(arrays["log_constant"]),
-            header.get("variable_names"),
-            header.get("state_names"),
-            **{name: arrays[name] for name in _LARGER if name in arrays},
-            shape=header.get("shape"),
-        )
+        return MarkovRandomField(**arguments)
     except ModelError as error:
         _fail(name, str(error))
 
 
-def _read_archive(
-    data: bytes, name: str, max_bytes: float | None
-) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+def _read_archive(data: bytes, name: str, max_bytes: float | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The header, whose version says what else there is to find, and the arrays."""
     # Reading is from memory, so that whatever goes wrong, in zipfile, zlib or the array headers, is a damaged file.
     try:
@@ -88,10 +77,10 @@ def _read_archive(
             # What a member claims is what zipfile reads of it at most.
             check_content_size(name, sum(member.file_size for member in archive.infolist()), max_bytes)
             header = _parse_header(_read_member(archive, name, "header"), name) if "header.npy" in found else {}
-            members = _members(header.get("version"))
+            members = _MEMBERS[header.get("version", 1)]
             if found != sorted(f"{member}.npy" for member in members):
                 _fail(name, f"the arrays must be {', '.join(members)}, got {', '.join(found)[:200] or 'none'}")
-            arrays = {member: _read_member(archive, name, member) for member in members}
+            arrays = {member: _read_member(archive, name, member) for member in members if member != "header"}
     except (FormatError, ResourceError):
         raise
     except Exception as error:
@@ -106,16 +95,16 @@ def _parse_header(content: np.ndarray[Any, Any], name: str) -> dict[str, Any]:
         _fail(name, f"the header is not JSON ({error})")
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         _fail(name, f"the header does not name the format {_FORMAT!r}")
-    if (version := header.get("version")) not in (_VERSION, _VERSION + 1):
+    if (version := header.get("version")) not in (1, 2):
         raise FormatError(
-            f"{name}: a model file of version {describe(version)}, this fastmix reads version {_VERSION} and "
-            f"{_VERSION + 1}; write it again with the fastmix that reads it, as UAI for instance"
+            f"{name}: a model file of version {describe(version)}, this fastmix reads version 1 and 2; "
+            "write it again with the fastmix that reads it, as UAI for instance"
         )
     return header
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray[Any, Any]:
-    kind, ndim = (_MEMBERS | _LARGER)[member]
+    kind, ndim = _MEMBERS[2][member]
     dtype, data = np.dtype(kind), archive.read(f"{member}.npy")
     stream = io.BytesIO(data)
     if np.lib.format.read_magic(stream) != (1, 0):
@@ -130,13 +119,5 @@ def _read_member(archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray
     return np.frombuffer(data, dtype, offset=start).reshape(shape, order="F" if fortran_order else "C")
 
 
-def _members(version: Any) -> dict[str, tuple[str, int]]:
-    return _MEMBERS | _LARGER if version == _VERSION + 1 else _MEMBERS
-
-
 def _fail(name: str, reason: str) -> NoReturn:
     raise FormatError(f"{name}: not a model file of fastmix: {reason}")
-
-
-_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
-FORMAT = Format("npz", (".npz",), read, write, lambda data: data.startswith(_ZIP))

@@ -129,15 +129,10 @@ class NumberText:
         line = self.line(len(self) - 1) if len(self) else 1
         raise FormatError(f"{self.name}:{line}: the file ends where {expected} was expected")
 
-    def first_not_whole(self, start: int, stop: int) -> int | None:
-        """The first word from ``start`` to before ``stop`` that is not digits only."""
-        wrong = np.flatnonzero(~self.whole[start:stop])
-        return start + int(wrong[0]) if wrong.size else None
-
     def require_whole(self, start: int, stop: int, what: str) -> None:
         """A :class:`FormatError` at the first word from ``start`` to before ``stop`` that is not digits only."""
-        if (index := self.first_not_whole(start, stop)) is not None:
-            self.fail(index, f"{what} must be whole numbers")
+        if (wrong := np.flatnonzero(~self.whole[start:stop])).size:
+            self.fail(start + int(wrong[0]), f"{what} must be whole numbers")
 
     def count(self, index: int, what: str) -> int:
         """A count of things that take at least one word each, so that it cannot exceed the words that follow it."""
@@ -169,12 +164,10 @@ class NumberText:
             position += 1 + size
         block_sizes = np.array(sizes, dtype=np.int64)
         words = start + np.cumsum(1 + block_sizes) - (1 + block_sizes)
-        wrong = words[~self.whole[words]][:1].tolist()
-        if whole and (first := self.first_not_whole(start, position)) is not None:
-            wrong = [first]
-        if wrong:
+        checked = np.arange(start, position) if whole else words
+        if (wrong := checked[~self.whole[checked]]).size:
             k = int(np.searchsorted(words, wrong[0], side="right")) - 1
-            self.fail(wrong[0], f"{what.format(k)} must be given in whole numbers")
+            self.fail(int(wrong[0]), f"{what.format(k)} must be given in whole numbers")
         if (k := len(sizes)) < num_blocks:
             if position >= total:
                 self.fail_at_end(what.format(k))

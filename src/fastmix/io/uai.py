@@ -33,12 +33,11 @@ import numpy as np
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix.errors import FormatError, ModelError
-from fastmix.io.formats import Format
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.model.build import join_larger, offsets_of
+from fastmix.model.build import join_factors, offsets_of
 
-__all__ = ["FORMAT", "read", "write"]
+__all__ = ["read", "write"]
 
 _logger = logging.getLogger(__name__)
 
@@ -57,163 +56,110 @@ _LOWEST = -1e15  # beyond this a logarithm keeps no decimals, and its power of t
 _CHUNK_TABLES = 1 << 15
 
 
-def read(data: bytes, name: str, _max_bytes: float | None = None) -> MarkovRandomField:
-    """The model in a text in UAI format: of a written one, the constant holds the largest entries of all tables."""
-    _, data = cut_header(strip_comments(data, name), name, ("MARKOV", "BAYES"))
-    return _Reader(NumberText(data, name)).model()
-
-
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-class _Reader:
-    """The parts of a file by the positions of its words; what is wrong with them is an error from here."""
+def read(data: bytes, name: str, _max_bytes: float | None = None) -> MarkovRandomField:
+    """The model in a text in UAI format: of a written one, the constant holds the largest entries of all tables."""
+    _, data = cut_header(strip_comments(data, name), name, ("MARKOV", "BAYES"))
+    numbers = NumberText(data, name)
+    n = numbers.count(0, "the number of variables")
+    num_states = _state_counts(numbers, n)
+    num_factors = numbers.count(n + 1, "the number of factors")
+    # The word with the size of each scope, whose variables follow; the sizes; the first word of the tables.
+    words, kinds, end = numbers.blocks(n + 2, num_factors, "the scope of factor {}", whole=True)
+    owner = np.repeat(np.arange(num_factors), kinds)
+    variables = _variables(numbers, n, words, kinds, owner)
+    exact = np.ones(num_factors)  # as doubles, because the product of a long scope may exceed 64 bits
+    with np.errstate(over="ignore"):
+        np.multiply.at(exact, owner, num_states[variables].astype(np.float64))
+    tables, sizes = _locate_tables(numbers, end, exact)
+    entries = _log_entries(numbers, end, tables, sizes)
+    kept = (num_states[variables] > 1) | (kinds <= 2)[owner]  # larger factors without variables of a single state
+    kinds, variables = np.bincount(owner[kept], minlength=num_factors), variables[kept]
+    parts = join_factors(num_states, kinds, variables, sizes, entries)
+    if (dead := _dead_tables(parts["log_unary"], num_states)).size:
+        of_one = np.flatnonzero(kinds == 1)
+        k = of_one[variables[offsets_of(kinds)[of_one]] == dead[0]].max()
+        reason = f"the factors must allow variable {dead[0]} a state, but with factor {k} none is left"
+        raise FormatError(f"{name}:{numbers.line(int(tables[k]))}: {reason}")
+    return MarkovRandomField(num_states, **parts)
 
-    def __init__(self, numbers: NumberText) -> None:
-        self.numbers = numbers
-        n = numbers.count(0, "the number of variables")
-        self.num_states = self._state_counts(n)
-        num_factors = numbers.count(n + 1, "the number of factors")
-        # The word with the size of each scope, whose variables follow; the sizes; the first word of the tables.
-        self.words, self.kinds, self.end = numbers.blocks(n + 2, num_factors, "the scope of factor {}", whole=True)
-        self.large: list[tuple[int, list[int]]] = [(k, self._scope(k)) for k in np.flatnonzero(self.kinds > 2).tolist()]
-        self._check_scopes(n + 2)
 
-    def model(self) -> MarkovRandomField:
-        self.tables, self.sizes = self._locate_tables()
-        entries = self._log_entries()
-        kind_of_entry = np.repeat(np.minimum(self.kinds, 3).astype(np.int8), self.sizes)
-        # Factors, their variables and their entries one after another, by the number of variables.
-        constant = math.fsum(entries[kind_of_entry == 0].tolist())
-        factors, variables, values = [[], [], []], [[], [], []], [[], [], []]  # type: ignore[var-annotated]
-        for kind in (1, 2):
-            scopes = self.words[self.kinds == kind][:, None] + np.arange(1, kind + 1)
-            factors[kind].append(np.flatnonzero(self.kinds == kind))
-            variables[kind].append(self.numbers.values[scopes].astype(np.int64))
-            values[kind].append(entries[kind_of_entry == kind])
-        starts = offsets_of(self.sizes)
-        larger = []
-        for k, scope in self.large:
-            table, wide = entries[starts[k] : starts[k + 1]], [v for v in scope if self.num_states[v] > 1]
-            if len(wide) > 2:
-                larger.append((wide, table))
-            elif wide:
-                factors[len(wide)].append(np.array([k]))
-                variables[len(wide)].append(np.array([wide]))
-                values[len(wide)].append(table)
-            else:
-                constant += float(table[0])
-        owners = np.concatenate(variables[1]).ravel()
-        log_unary = self._add_unaries(owners, np.concatenate(values[1]), np.concatenate(factors[1]))
-        pairs, tables = np.concatenate(variables[2]), np.concatenate(values[2])
-        edges, log_pairwise, *rest = join_larger(self.num_states, pairs, tables, larger)
-        return MarkovRandomField(self.num_states, log_unary, edges, log_pairwise, constant, None, None, *rest)  # type: ignore[arg-type]
+def _state_counts(numbers: NumberText, n: int) -> IntArray:
+    numbers.require_whole(1, n + 1, "the numbers of states")
+    counts = numbers.values[1 : n + 1]
+    if n and counts.min() < 1:
+        i = int(counts.argmin())
+        numbers.fail(i + 1, f"the number of states of variable {i} must be at least 1")
+    limit = _FREE_STATES + _STATES_PER_WORD * len(numbers)
+    with np.errstate(over="ignore"):
+        total = counts.sum()
+    if not total <= limit:
+        i = int(counts.argmax())
+        numbers.fail(
+            i + 1,
+            f"the variables must have at most {limit} states in all in a file of {len(numbers)} numbers; "
+            f"variable {i} has the most",
+        )
+    return counts.astype(np.int64)
 
-    def _scope(self, k: int) -> list[int]:
-        start = int(self.words[k]) + 1
-        return [int(v) for v in self.numbers.values[start : start + int(self.kinds[k])]]
 
-    def _state_counts(self, n: int) -> IntArray:
-        numbers = self.numbers
-        numbers.require_whole(1, n + 1, "the numbers of states")
-        counts = numbers.values[1 : n + 1]
-        if n and counts.min() < 1:
-            i = int(counts.argmin())
-            numbers.fail(i + 1, f"the number of states of variable {i} must be at least 1")
-        limit = _FREE_STATES + _STATES_PER_WORD * len(numbers)
-        with np.errstate(over="ignore"):
-            total = counts.sum()
-        if not total <= limit:
-            i = int(counts.argmax())
-            numbers.fail(
-                i + 1,
-                f"the variables must have at most {limit} states in all in a file of {len(numbers)} numbers; "
-                f"variable {i} has the most",
-            )
-        return counts.astype(np.int64)
+def _variables(numbers: NumberText, n: int, words: IntArray, kinds: IntArray, owner: IntArray) -> IntArray:
+    """The variables of all scopes one after another, checked; ``owner`` is the factor of each."""
+    places = np.arange(len(owner)) + np.repeat(words + 1 - offsets_of(kinds)[:-1], kinds)
+    given = numbers.values[places]
+    if (bad := np.flatnonzero(given >= n)).size:
+        known = f"a variable from 0 to {n - 1}" if n else "no variable, because the file has none"
+        numbers.fail(int(places[bad[0]]), f"factor {owner[bad[0]]} must name {known}")
+    variables = given.astype(np.int64)
+    keys = owner * n + variables
+    order = np.argsort(keys, kind="stable")
+    if (twice := order[1:][np.diff(keys[order]) == 0]).size:
+        numbers.fail(int(places[twice.min()]), f"factor {owner[twice.min()]} must name each variable once")
+    return variables
 
-    def _check_scopes(self, start: int) -> None:
-        numbers, n = self.numbers, len(self.num_states)
-        region = numbers.values[start : self.end]
-        is_variable = np.ones(len(region), dtype=bool)
-        is_variable[self.words - start] = False
-        if (bad := np.flatnonzero(is_variable & (region >= n))).size:
-            word = start + int(bad[0])
-            k = int(np.searchsorted(self.words, word, side="right")) - 1
-            known = f"a variable from 0 to {n - 1}" if n else "no variable, because the file has none"
-            numbers.fail(word, f"factor {k} must name {known}")
-        pairs = np.flatnonzero(self.kinds == 2)
-        words = self.words[pairs]
-        repeated = pairs[numbers.values[words + 1] == numbers.values[words + 2]].tolist()
-        repeated += [k for k, scope in self.large if len(set(scope)) < len(scope)]
-        if repeated:
-            k = min(repeated)
-            scope = self._scope(k)
-            twice = next(p for p, v in enumerate(scope) if v in scope[:p])
-            numbers.fail(int(self.words[k]) + 1 + twice, f"factor {k} must name each variable once")
 
-    def _locate_tables(self) -> tuple[IntArray, IntArray]:
-        """The word with the entry count of each table, and the counts, all of them checked against the file."""
-        numbers, total = self.numbers, len(self.numbers)
-        counts = self.num_states.astype(np.float64)
-        exact = np.ones(len(self.words))  # as doubles, because the product of a long scope may exceed 64 bits
-        for position in (1, 2):
-            member = (self.kinds >= position) & (self.kinds <= 2)
-            exact[member] *= counts[numbers.values[self.words[member] + position].astype(np.int64)]
-        with np.errstate(over="ignore"):
-            for k, scope in self.large:
-                exact[k] = np.prod(counts[scope])
-        sizes = np.minimum(exact, total + 1).astype(np.int64)
-        starts = self.end + offsets_of(1 + sizes)
-        inside = np.flatnonzero(starts[:-1] < total)
-        given = starts[inside]
-        wrong = np.flatnonzero((numbers.values[given] != exact[inside]) | ~numbers.whole[given])
-        if wrong.size:
-            k = int(inside[wrong[0]])
-            numbers.fail(int(starts[k]), f"the table of factor {k} must have {exact[k]:.0f} entries")
-        if (end := int(starts[-1])) > total:
-            k = int(np.searchsorted(starts, total, side="right")) - 1
-            if starts[k] == total:
-                numbers.fail_at_end(f"the table of factor {k}")
-            numbers.fail_at_end(f"entry {total - int(starts[k])} of the {exact[k]:.0f} in the table of factor {k}")
-        if end < total:
-            numbers.fail(end, "the file must end after the last table")
-        return starts[:-1], sizes
+def _locate_tables(numbers: NumberText, end: int, exact: FloatArray) -> tuple[IntArray, IntArray]:
+    """The word with the entry count of each table, and the counts, all of them checked against the file."""
+    total = len(numbers)
+    sizes = np.minimum(exact, total + 1).astype(np.int64)
+    starts = end + offsets_of(1 + sizes)
+    inside = np.flatnonzero(starts[:-1] < total)
+    given = starts[inside]
+    wrong = np.flatnonzero((numbers.values[given] != exact[inside]) | ~numbers.whole[given])
+    if wrong.size:
+        k = int(inside[wrong[0]])
+        numbers.fail(int(starts[k]), f"the table of factor {k} must have {exact[k]:.0f} entries")
+    if (last := int(starts[-1])) > total:
+        k = int(np.searchsorted(starts, total, side="right")) - 1
+        if starts[k] == total:
+            numbers.fail_at_end(f"the table of factor {k}")
+        numbers.fail_at_end(f"entry {total - int(starts[k])} of the {exact[k]:.0f} in the table of factor {k}")
+    if last < total:
+        numbers.fail(last, "the file must end after the last table")
+    return starts[:-1], sizes
 
-    def _log_entries(self) -> FloatArray:
-        """Logarithms of all table entries one after another."""
-        numbers = self.numbers
-        region = numbers.values[self.end :]
-        is_entry = np.ones(len(region), dtype=bool)
-        is_entry[self.tables - self.end] = False
-        if (negative := np.flatnonzero(region < 0)).size:
-            numbers.fail(self.end + int(negative[0]), "table entries must not be negative")
-        with np.errstate(divide="ignore"):
-            logs = np.log(region)
-        suspects = self.end + np.flatnonzero(is_entry & ((region < _SMALLEST_NORMAL) | (region == np.inf)))
-        for index in suspects[numbers.widths(suspects) >= _SHORTEST_EXTREME].tolist():
-            if _NONZERO_MANTISSA.match(numbers.word(index)):
-                logs[index - self.end] = _log_of_extreme(numbers, index)
-        entries: FloatArray = logs[is_entry]
-        if (dead := _dead_tables(entries, self.sizes)).size:
-            k = int(dead[0])
-            line = numbers.line(int(self.tables[k]) + 1)
-            reason = f"the table of factor {k} must have a positive entry, got {self.sizes[k]} times 0"
-            raise FormatError(f"{numbers.name}:{line}: {reason}")
-        return entries
 
-    def _add_unaries(self, variables: IntArray, values: FloatArray, factors: IntArray) -> FloatArray:
-        offsets, sizes = offsets_of(self.num_states), self.num_states[variables]
-        # Position of each value: where its variable starts plus its number within its factor.
-        position = np.arange(len(values)) + np.repeat(offsets[variables] - offsets_of(sizes)[:-1], sizes)
-        log_unary = np.bincount(position, weights=values, minlength=int(offsets[-1])).astype(np.float64)
-        if (dead := _dead_tables(log_unary, self.num_states)).size:
-            v = int(dead[0])
-            k = int(factors[variables == v].max())
-            line = self.numbers.line(int(self.tables[k]))
-            reason = f"the factors must allow variable {v} a state, but with factor {k} none is left"
-            raise FormatError(f"{self.numbers.name}:{line}: {reason}")
-        return log_unary
+def _log_entries(numbers: NumberText, end: int, tables: IntArray, sizes: IntArray) -> FloatArray:
+    """Logarithms of all table entries one after another."""
+    region = numbers.values[end:]
+    is_entry = np.ones(len(region), dtype=bool)
+    is_entry[tables - end] = False
+    if (negative := np.flatnonzero(region < 0)).size:
+        numbers.fail(end + int(negative[0]), "table entries must not be negative")
+    with np.errstate(divide="ignore"):
+        logs = np.log(region)
+    suspects = end + np.flatnonzero(is_entry & ((region < _SMALLEST_NORMAL) | (region == np.inf)))
+    for index in suspects[numbers.widths(suspects) >= _SHORTEST_EXTREME].tolist():
+        if _NONZERO_MANTISSA.match(numbers.word(index)):
+            logs[index - end] = _log_of_extreme(numbers, index)
+    entries: FloatArray = logs[is_entry]
+    if (dead := _dead_tables(entries, sizes)).size:
+        k = int(dead[0])
+        reason = f"the table of factor {k} must have a positive entry, got {sizes[k]} times 0"
+        raise FormatError(f"{numbers.name}:{numbers.line(int(tables[k]) + 1)}: {reason}")
+    return entries
 
 
 def _log_of_extreme(numbers: NumberText, index: int) -> float:
@@ -241,27 +187,31 @@ def _dead_tables(values: FloatArray, sizes: IntArray) -> IntArray:
 def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     """Write a model as UAI text; see :func:`fastmix.io.write_model` for the notes."""
     check_model(model)
-    pair_sizes, factor_sizes = np.diff(model.pairwise_offsets), np.diff(model.factor_offsets)
-    if (dead := _dead_tables(model.log_pairwise, pair_sizes)).size:
+    if (dead := _dead_tables(model.log_pairwise, np.diff(model.pairwise_offsets))).size:
         i, j = model.edges[dead[0]].tolist()
         raise ModelError(f"log_pairwise must allow a pair of states on each edge, but edge ({i}, {j}) has only -inf")
-    if (dead := _dead_tables(model.log_factors, factor_sizes)).size:
+    if (dead := _dead_tables(model.log_factors, np.diff(model.factor_offsets))).size:
         raise ModelError(f"log_factors must allow a configuration of each factor, but factor {dead[0]} has only -inf")
     kept = _used(model.log_unary, model.unary_offsets)
     # Edges of zeros between the variables of a factor come back with the factor.
     kept_pairs = np.ones(model.num_edges, dtype=bool)
     kept_pairs[model.structure.scope_pairs] = False
     kept_pairs |= _used(model.log_pairwise, model.pairwise_offsets)
-    # Unaries, edge tables and larger ones: scopes, sizes of tables, and their entries.
-    scopes = [np.flatnonzero(kept)[:, None], model.edges[kept_pairs]]
-    sizes = [model.num_states[kept], pair_sizes[kept_pairs], factor_sizes]
-    given = [model.log_unary[np.repeat(kept, model.num_states)], model.log_pairwise, model.log_factors]
-    if not kept_pairs.all():
-        given[1] = model.log_pairwise[np.repeat(kept_pairs, pair_sizes)]
-    tables, shifts = zip(*map(_scaled, given, sizes), strict=True)
-    constant = math.fsum((model.log_constant, *shifts))
+    # Unaries, edge tables and larger ones, with a largest entry of 0: what is taken off goes into the constant.
+    sizes, tables, shifts = [], [], [model.log_constant]
+    for values, offsets, keep in (
+        (model.log_unary, model.unary_offsets, kept),
+        (model.log_pairwise, model.pairwise_offsets, kept_pairs),
+        (model.log_factors, model.factor_offsets, np.ones(model.num_factors, dtype=bool)),
+    ):
+        own = np.diff(offsets)
+        table, shift = _scaled(values if keep.all() else values[np.repeat(keep, own)], own[keep])
+        sizes.append(own[keep])
+        tables.append(table)
+        shifts.append(shift)
+    constant = math.fsum(shifts)
     factors = _constant_words(constant)
-    notes = _notes(model, constant, *zip(given, tables, strict=True))
+    notes = _notes(model, constant, tables)
     for note in notes:
         _logger.warning("UAI: %s", note)
 
@@ -270,9 +220,9 @@ def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
 
     counts = " ".join(map(str, model.num_states.tolist()))
     put(f"MARKOV\n{model.num_variables}\n{counts}\n{sum(map(len, sizes)) + len(factors)}\n")
-    for same_size in scopes:
-        for start in range(0, len(same_size), _CHUNK_TABLES):
-            rows = same_size[start : start + _CHUNK_TABLES].tolist()
+    for scopes in (np.flatnonzero(kept)[:, None], model.edges[kept_pairs]):
+        for start in range(0, len(scopes), _CHUNK_TABLES):
+            rows = scopes[start : start + _CHUNK_TABLES].tolist()
             put("".join([f"{len(row)} {' '.join(map(str, row))}\n" for row in rows]))
     put("".join([f"{len(scope)} {' '.join(map(str, scope.tolist()))}\n" for scope in model.structure.scopes]))
     put("0\n" * len(factors) + "\n")
@@ -306,8 +256,8 @@ def _constant_words(constant: float) -> list[str]:
     return [repr(math.exp(constant / count))] * count if count <= _MOST_PIECES else [_power_of_ten(constant)]
 
 
-def _notes(model: MarkovRandomField, constant: float, *tables: tuple[FloatArray, FloatArray]) -> list[str]:
-    """What others will not read: names, constants, and entries (given, written) too small for a double."""
+def _notes(model: MarkovRandomField, constant: float, tables: list[FloatArray]) -> list[str]:
+    """What others will not read: names, constants, and entries too small for a double."""
     notes = []
     if model.variable_names is not None or model.state_names is not None:
         notes.append("names are not written, because UAI files have none; npz files keep them")
@@ -316,7 +266,7 @@ def _notes(model: MarkovRandomField, constant: float, *tables: tuple[FloatArray,
             f"the constant exp({constant:.6g}) is outside the range of doubles: programs that do not add logarithms "
             "overflow; npz files keep it as one number"
         )
-    if tiny := sum(int(np.count_nonzero((written < _LOW) & (given > -np.inf))) for given, written in tables):
+    if tiny := sum(int(np.count_nonzero((table < _LOW) & (table > -np.inf))) for table in tables):
         notes.append(
             f"table entries below 2.2e-308, where doubles underflow to zero: {tiny}; other programs take them as 0, "
             f"which forbids these states, as fastmix does below exp({_LOWEST:.0e}), or refuse them; npz files keep them"
@@ -325,21 +275,16 @@ def _notes(model: MarkovRandomField, constant: float, *tables: tuple[FloatArray,
 
 
 def _table_chunks(values: FloatArray, sizes: IntArray) -> Iterator[str]:
+    """Exponentials as text that gives the same doubles when read, whatever their size."""
     offsets = offsets_of(sizes)
     for first in range(0, len(sizes), _CHUNK_TABLES):
         cuts = offsets[first : first + _CHUNK_TABLES + 1].tolist()
-        words = _entry_words(values[cuts[0] : cuts[-1]])
-        base = cuts[0]
+        part, base = values[cuts[0] : cuts[-1]], cuts[0]
+        with np.errstate(under="ignore"):
+            words = list(map(repr, np.exp(part).tolist()))
+        for k in np.flatnonzero((part < _LOW) & (part > -np.inf)).tolist():
+            words[k] = "0.0" if part[k] < _LOWEST else _power_of_ten(float(part[k]))
         yield "".join([f"{b - a}\n {' '.join(words[a - base : b - base])}\n" for a, b in itertools.pairwise(cuts)])
-
-
-def _entry_words(values: FloatArray) -> list[str]:
-    """Exponentials as text that gives the same double when read, whatever their size."""
-    with np.errstate(under="ignore"):
-        words = list(map(repr, np.exp(values).tolist()))
-    for k in np.flatnonzero((values < _LOW) & (values > -np.inf)).tolist():
-        words[k] = "0.0" if values[k] < _LOWEST else _power_of_ten(float(values[k]))
-    return words
 
 
 def _power_of_ten(value: float) -> str:
@@ -347,7 +292,3 @@ def _power_of_ten(value: float) -> str:
     power = value / math.log(10.0)
     exponent = math.floor(power)
     return f"{10.0 ** (power - exponent):.16f}e{exponent}"
-
-
-# What no other format claims is read here, for the message about its first word.
-FORMAT = Format("UAI", (".uai", ".uai.gz", ".uai.xz"), read, write, lambda _data: True)

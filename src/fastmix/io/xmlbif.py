@@ -20,15 +20,14 @@ import numpy as np
 
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
-from fastmix.io.draft import NetworkDraft
+from fastmix.io.bif import NetworkDraft
 from fastmix.io.files import shown
-from fastmix.io.formats import Format
 from fastmix.model.network import BayesianNetwork
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-__all__ = ["FORMAT", "is_xmlbif", "parse_xmlbif"]
+__all__ = ["is_xmlbif", "parse_xmlbif"]
 
 _CHILDREN = {
     "BIF": ("NETWORK",),
@@ -41,7 +40,7 @@ _WORD = re.compile(r"\S+")
 _CHARACTER_BYTES = 100.0  # of memory at the peak for each byte of the file
 
 
-def parse_xmlbif(text: str | bytes, name: str = "<string>") -> BayesianNetwork:
+def parse_xmlbif(text: str | bytes, name: str = "<string>", _max_bytes: float | None = None) -> BayesianNetwork:
     """The Bayesian network in a text in XMLBIF; ``name`` is that of the file, for messages."""
     return _Reader(name).network(text)
 
@@ -158,9 +157,3 @@ class _Reader:
 
     def _error(self, line: int, message: str) -> FormatError:
         return FormatError(f"{self._name}:{line}: {message}")
-
-
-FORMAT = Format(
-    "XMLBIF", (".bifxml", ".xmlbif"), lambda data, name, *_: parse_xmlbif(data, name).to_model(), None, is_xmlbif,
-    parse_xmlbif,
-)  # fmt: skip

@@ -157,7 +157,7 @@ class NormalForm:
 def normal_form(model: MarkovRandomField, what: str = "Swendsen-Wang", *, unit: float = 1.0) -> NormalForm:
     """The normal form of a model, or an :class:`UnfitMethodError` that says why there is none, and ``what`` needs it.
 
-    Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of its largest entry, or of the unit), with
+    Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of the largest entry or the unit), with
     J >= 0, and equal state counts at both ends unless J = 0. Tables of two binary variables always have this form, and
     may have J < 0 as long as no cycle has an odd number of such edges, because variables can then be relabelled.
     """

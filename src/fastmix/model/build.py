@@ -11,19 +11,20 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import as_float_array, check_log_values, describe
+from fastmix._checks import as_edges, as_float_array, check_count, check_log_values, describe
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
+from fastmix.graphs.families import lattice_edges
 
 __all__ = [
-    "Merged", "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_larger",
-    "merge_factors", "merge_pairs", "offsets_of", "potts_tables", "table_positions",
+    "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_factors",
+    "merge_factors", "merge_pairs", "offsets_of", "sized_graph", "table_positions",
 ]  # fmt: skip
 
 _MOST_ENTRIES = 2.0**62  # positions are 64-bit numbers
@@ -55,19 +56,19 @@ def flatten_unary(log_unary: ArrayLike | Sequence[ArrayLike]) -> tuple[IntArray,
     """State counts and flat unary entries of a 2-D array (n, L) or of a sequence of n vectors."""
     if isinstance(log_unary, np.ndarray) and log_unary.dtype != object:
         array = as_float_array("log_unary", log_unary)
-        if array.size == 0 and array.ndim <= 2:
-            if array.ndim == 2 and array.shape[0] > 0:
-                raise ModelError(f"log_unary must have at least one state per variable, got shape {array.shape}")
-            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        if array.shape == (0,):
+            array = array.reshape(0, 1)
         if array.ndim != 2:
             raise ModelError(f"log_unary must be 2-D (variables, states) or a list of vectors, got shape {array.shape}")
+        if len(array) and not array.size:
+            raise ModelError(f"log_unary must have at least one state per variable, got shape {array.shape}")
         return np.full(array.shape[0], array.shape[1], dtype=np.int64), array.reshape(-1)
     vectors = _float_arrays("log_unary", log_unary, "a 2-D array or a list of vectors")
     for i, vector in enumerate(vectors):
         if vector.ndim != 1 or vector.size == 0:
             raise ModelError(f"log_unary[{i}] must be a vector with one entry per state, got shape {vector.shape}")
     counts = np.array([v.size for v in vectors], dtype=np.int64)
-    return counts, (np.concatenate(vectors) if vectors else np.zeros(0))
+    return counts, np.concatenate([np.zeros(0), *vectors])
 
 
 def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLike | Sequence[ArrayLike]) -> FloatArray:
@@ -91,7 +92,23 @@ def flatten_tables(edges: IntArray, num_states: IntArray, log_pairwise: ArrayLik
     for e, table in enumerate(tables):
         if table.shape != (rows[e], cols[e]):
             _raise_table_shape(e, edges, num_states, table.shape)
-    return np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0)
+    return np.concatenate([np.zeros(0), *(t.reshape(-1) for t in tables)])
+
+
+def sized_graph(
+    edges: ArrayLike, field: ArrayLike, num_variables: int | None, num_states: int
+) -> tuple[IntArray, FloatArray, int]:
+    """Edges, fields, and the number of variables that these or the argument say, checked to fit the memory."""
+    pairs, fields = as_edges(edges), as_float_array("field", field)
+    needed = int(pairs.max(initial=-1)) + 1
+    if num_variables is None:
+        n = len(fields) if fields.ndim else needed
+    else:
+        n = check_count("num_variables", num_variables, least=0, error=ModelError)
+    if n < needed:
+        raise ModelError(f"edges must hold indices below the number of variables, {n}, got {needed - 1}")
+    check_model_memory(n, n * num_states, len(pairs), len(pairs) * num_states**2)
+    return pairs, fields, n
 
 
 def edges_of_matrix(J: Any) -> tuple[IntArray, FloatArray, int]:
@@ -125,11 +142,6 @@ def edges_of_matrix(J: Any) -> tuple[IntArray, FloatArray, int]:
     return np.stack([row[upper], col[upper]], axis=1).reshape(-1, 2), values[upper], shape[0]
 
 
-def potts_tables(couplings: FloatArray, num_states: int) -> FloatArray:
-    """Tables (m, num_states, num_states) with each coupling on a diagonal."""
-    return couplings[:, None, None] * np.eye(num_states)
-
-
 def image_edges(
     shape: tuple[int, int], connectivity: int, contrast: ArrayLike | None, scale: float | None
 ) -> tuple[IntArray, FloatArray]:
@@ -138,17 +150,9 @@ def image_edges(
         raise ModelError(f"connectivity must be 4 or 8, got {connectivity!r}")
     rows, cols = shape
     check_model_memory(rows * cols, 0, rows * cols * connectivity // 2, 0)
-    number = np.arange(rows * cols).reshape(shape)
-    steps = [(0, 1), (1, 0)] + ([(1, 1), (1, -1)] if connectivity == 8 else [])
-    pairs, lengths = [], []
-    for down, right in steps:
-        first = number[: rows - down, max(0, -right) : cols - max(0, right)]
-        second = number[down:, max(0, right) : cols + min(0, right)]
-        pairs.append(np.stack([first.reshape(-1), second.reshape(-1)], axis=1))
-        lengths.append(np.full(first.size, math.hypot(down, right)))
-    edges, weights = np.concatenate(pairs), 1.0 / np.concatenate(lengths)
-    order = np.lexsort((edges[:, 1], edges[:, 0]))
-    edges, weights = edges[order], weights[order]
+    steps = [(0, 1), (1, 0)] if connectivity == 4 else [(0, 1), (1, -1), (1, 0), (1, 1)]
+    edges = lattice_edges({"rows": rows, "columns": cols}, steps)
+    weights = 1.0 / np.hypot(*np.diff(np.divmod(edges, cols), axis=2)[:, :, 0])
     if contrast is None:
         if scale is not None:
             raise ModelError("contrast_scale must come with contrast, the picture itself")
@@ -197,32 +201,11 @@ def merge_pairs(num_states: IntArray, pairs: IntArray, values: FloatArray) -> tu
     return edges, np.bincount(target, weights=values, minlength=int(starts[-1])).astype(np.float64, copy=False)
 
 
-class Merged(NamedTuple):
-    """The flat arrays of a model from factors."""
-
-    log_constant: float
-    log_unary: FloatArray
-    edges: IntArray
-    log_pairwise: FloatArray
-    scope_starts: IntArray
-    scope_variables: IntArray
-    log_factors: FloatArray
-
-
-def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], ArrayLike]]) -> Merged:
-    """The arrays of a list of ``(scope, log_table)`` factors: equal scopes added up, in order.
-
-    The pairs of every scope over three or more variables are edges, with tables of zeros where nothing else is given.
-    """
-    n = len(num_states)
-    unary_starts = offsets_of(num_states)
-    check_model_memory(n, int(unary_starts[-1]), 0, 0)
-    constant = 0.0
-    log_unary = np.zeros(int(unary_starts[-1]))
-    pairs: list[tuple[int, int]] = []
+def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], ArrayLike]]) -> dict[str, Any]:
+    """The flat arrays of a list of ``(scope, log_table)`` factors, see :func:`join_factors`."""
+    n, entries = len(num_states), 0
+    scopes: list[list[int]] = []
     tables: list[FloatArray] = []
-    larger: list[tuple[list[int], FloatArray]] = []
-    entries = 0
     if not isinstance(factors, Iterable):
         raise ModelError(f"factors must be a list of (scope, log_table) pairs, got {describe(factors)}")
     for k, factor in enumerate(factors):
@@ -240,50 +223,55 @@ def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], A
         if array.size != math.prod(shape) or (array.ndim > 1 and array.shape != shape):
             raise ModelError(f"factors[{k}] over variables {variables} must have shape {shape}, got {array.shape}")
         check_log_values(f"factors[{k}]", array)
-        if len(variables) == 0:
-            constant += float(array.reshape(()))
-        elif len(variables) == 1:
-            start = unary_starts[variables[0]]
-            log_unary[start : start + shape[0]] += array.reshape(-1)
-        elif len(set(variables)) < len(variables):
+        if len(set(variables)) < len(variables):
             raise ModelError(f"factors[{k}] must join different variables, got {variables}")
-        elif len(variables) == 2:
-            pairs.append((variables[0], variables[1]))
-            tables.append(array.reshape(-1))
-        else:
+        if len(variables) > 2:
             entries += array.size
-            check_model_memory(n, int(unary_starts[-1]), len(pairs), entries)
-            larger.append((variables, array))
-    values = np.concatenate(tables) if tables else np.zeros(0)
-    joined = join_larger(num_states, np.array(pairs, dtype=np.int64).reshape(-1, 2), values, larger)
-    return Merged(constant, log_unary, *joined)
+            check_model_memory(n, 0, k, entries)
+        scopes.append(variables)
+        tables.append(array.reshape(-1))
+    kinds, sizes = (np.array([*map(len, lists)], dtype=np.int64) for lists in (scopes, tables))
+    members = np.array([v for scope in scopes for v in scope], dtype=np.int64)
+    return join_factors(num_states, kinds, members, sizes, np.concatenate([np.zeros(0), *tables]))
 
 
-def join_larger(
-    num_states: IntArray, pairs: IntArray, values: FloatArray, larger: Sequence[tuple[Sequence[int], FloatArray]]
-) -> tuple[IntArray, FloatArray, IntArray, IntArray, FloatArray]:
-    """Edges, their tables, and factors over three or more variables as a model stores them.
+def join_factors(
+    num_states: IntArray, kinds: IntArray, variables: IntArray, sizes: IntArray, values: FloatArray
+) -> dict[str, Any]:
+    """What the constructor of a model takes, from factors one after another: equal scopes added up, in order.
 
-    Pairs in any direction with flat tables, and factors ``(scope, table)`` in any order; equal ones are added up, and
-    the pairs of every scope become edges, of zeros where nothing else is given.
+    ``kinds`` are their numbers of variables, ``sizes`` those of the entries of their tables. The pairs of every scope
+    over three or more variables are edges, with tables of zeros where nothing else is given.
     """
+    offsets, scopes, starts = offsets_of(num_states), offsets_of(kinds), offsets_of(sizes)
+    check_model_memory(len(num_states), int(offsets[-1]), 0, 0)
+    kind_of_value = np.repeat(np.minimum(kinds, 3).astype(np.int8), sizes)
+    owners = variables[scopes[:-1][kinds == 1]]
+    counts = num_states[owners]
+    places = np.repeat(offsets[owners] - offsets_of(counts)[:-1], counts) + np.arange(counts.sum())
     tables: dict[tuple[int, ...], FloatArray] = {}
-    for variables, table in larger:
-        order = sorted(range(len(variables)), key=variables.__getitem__)
-        scope = tuple(int(variables[v]) for v in order)
-        turned = table.reshape([int(num_states[v]) for v in variables]).transpose(order)
-        tables[scope] = tables[scope] + turned if scope in tables else turned
-    inside = np.array(sorted({pair for scope in tables for pair in combinations(scope, 2)}), dtype=np.int64)
-    if len(inside):
-        zeros = np.zeros(int((num_states[inside[:, 0]] * num_states[inside[:, 1]]).sum()))
-        pairs, values = np.concatenate([pairs, inside]), np.concatenate([values, zeros])
-    scopes = sorted(tables)
-    return (
-        *merge_pairs(num_states, pairs, values),
-        offsets_of(np.array([len(scope) for scope in scopes], dtype=np.int64)),
-        np.array([v for scope in scopes for v in scope], dtype=np.int64),
-        np.concatenate([np.zeros(0), *(tables[scope].reshape(-1) for scope in scopes)]),
+    for k in np.flatnonzero(kinds > 2).tolist():
+        given = variables[scopes[k] : scopes[k + 1]].tolist()
+        order = sorted(range(len(given)), key=given.__getitem__)
+        table = values[starts[k] : starts[k + 1]].reshape([int(num_states[v]) for v in given]).transpose(order)
+        scope = tuple(given[v] for v in order)
+        tables[scope] = tables[scope] + table if scope in tables else table
+    inside = sorted({pair for scope in tables for pair in combinations(scope, 2)})
+    pairs = [variables[scopes[:-1][kinds == 2][:, None] + np.arange(2)], np.array(inside, np.int64).reshape(-1, 2)]
+    zeros = np.zeros(int(num_states[pairs[1]].prod(axis=1).sum()))
+    edges, log_pairwise = merge_pairs(
+        num_states, np.concatenate(pairs), np.concatenate([values[kind_of_value == 2], zeros])
     )
+    ordered = sorted(tables)
+    return {
+        "log_constant": math.fsum(values[kind_of_value == 0].tolist()),
+        "log_unary": np.bincount(places, values[kind_of_value == 1], int(offsets[-1])).astype(np.float64, copy=False),
+        "edges": edges,
+        "log_pairwise": log_pairwise,
+        "scope_starts": offsets_of(np.array([len(scope) for scope in ordered], dtype=np.int64)),
+        "scope_variables": np.array([v for scope in ordered for v in scope], dtype=np.int64),
+        "log_factors": np.concatenate([np.zeros(0), *(tables[scope].reshape(-1) for scope in ordered)]),
+    }
 
 
 def _float_arrays(name: str, values: Any, rule: str) -> list[FloatArray]:

@@ -80,11 +80,8 @@ class Constructors:
         MarkovRandomField(3 variables of 2 states, 3 edges, 1 factor of 3 variables)
         """
         counts = _checks.as_state_counts(num_states)
-        merged = build.merge_factors(counts, factors)
-        return cls(
-            counts, merged.log_unary, merged.edges, merged.log_pairwise, merged.log_constant, variable_names,
-            state_names, merged.scope_starts, merged.scope_variables, merged.log_factors,
-        )  # fmt: skip
+        parts = build.merge_factors(counts, factors)
+        return cls(counts, variable_names=variable_names, state_names=state_names, **parts)
 
     @classmethod
     def ising(
@@ -114,10 +111,7 @@ class Constructors:
         >>> MarkovRandomField.ising([(0, 1)], coupling=2.0, field=0.5).table(0, 1).tolist()
         [[2.0, -2.0], [-2.0, 2.0]]
         """
-        pairs = _checks.as_edges(edges)
-        fields = _checks.as_float_array("field", field)
-        n = _checks.count_variables(pairs, fields, num_variables)
-        build.check_model_memory(n, 2 * n, len(pairs), 4 * len(pairs))
+        pairs, fields, n = build.sized_graph(edges, field, num_variables, 2)
         fields = _checks.per_item("field", fields, n, "variable")
         couplings = _checks.per_item("coupling", coupling, len(pairs), "edge")
         unary = np.multiply.outer(fields, [-1.0, 1.0])
@@ -152,16 +146,13 @@ class Constructors:
         [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]]
         """
         num_states = _checks.check_count("num_states", num_states, least=1, error=ModelError)
-        pairs = _checks.as_edges(edges)
-        unary = _checks.as_float_array("field", field)
-        n = _checks.count_variables(pairs, unary, num_variables)
-        build.check_model_memory(n, n * num_states, len(pairs), len(pairs) * num_states**2)
+        pairs, unary, n = build.sized_graph(edges, field, num_variables, num_states)
         if unary.ndim == 0:
             unary = np.full((n, num_states), float(unary))
         elif unary.shape != (n, num_states):
             raise ModelError(f"field must be a number or have shape ({n}, {num_states}), got shape {unary.shape}")
         couplings = _checks.per_item("coupling", coupling, len(pairs), "edge")
-        tables = build.potts_tables(couplings, num_states)
+        tables = couplings[:, None, None] * np.eye(num_states)
         return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
 
     @classmethod

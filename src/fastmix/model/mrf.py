@@ -413,17 +413,13 @@ class MarkovRandomField(Constructors):
         return MarkovRandomField, (*arguments, self.variable_names, self.state_names, *factors, self.shape)
 
     def __repr__(self) -> str:
-        n, m = self.num_variables, self.num_edges
-        low, high = (int(self.num_states.min()), int(self.num_states.max())) if n else (0, 0)
-        states = f"{low}" if low == high else f"{low} to {high}"
-        of_states = f" of {states} {_plural(high, 'state', number=False)}" if n else ""
-        constant = f", log_constant={self.log_constant:.6g}" if self.log_constant else ""
-        factors = ""
+        states = f" of {_span(self.num_states, 'state')}" if self.num_variables else ""
+        factors, constant = "", f", log_constant={self.log_constant:.6g}" if self.log_constant else ""
         if self.num_factors:
             sizes = np.diff(self.structure.scope_starts)
-            span = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
-            factors = f", {_plural(self.num_factors, 'factor')} of {span} variables"
-        return f"MarkovRandomField({_plural(n, 'variable')}{of_states}, {_plural(m, 'edge')}{factors}{constant})"
+            factors = f", {_plural(self.num_factors, 'factor')} of {_span(sizes, 'variable')}"
+        of = f"{_plural(self.num_variables, 'variable')}{states}, {_plural(self.num_edges, 'edge')}"
+        return f"MarkovRandomField({of}{factors}{constant})"
 
 
 def check_model(model: Any) -> None:
@@ -442,9 +438,13 @@ def check_pairwise(model: MarkovRandomField, what: str) -> None:
         raise UnfitMethodError(f"{what} must have a model of pairs, got {count} over three or more variables")
 
 
-def _plural(count: int, word: str, *, number: bool = True) -> str:
-    text = word if count == 1 else word + "s"
-    return f"{count:,} {text}" if number else text
+def _plural(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def _span(counts: IntArray, word: str) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return f"{'' if low == high else f'{low} to '}{high} {word}{'' if high == 1 else 's'}"
 
 
 def _as_entries(structure: Structure, name: str, values: ArrayLike) -> FloatArray:

@@ -8,17 +8,22 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import as_float_array, describe
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ImpossibleEvidenceError, ModelError
+from fastmix.graphs.basics import run_loop
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
-from fastmix.model.supports import Factors, drop_unsupported
 
-__all__ = ["Reduction", "certain_entries", "forbid_others", "num_allowed", "reduce_model"]
+__all__ = ["Reduction", "certain_entries", "drop_unsupported", "forbid_others", "impossible", "reduce_model"]
+
+Factors = dict[tuple[int, ...], FloatArray]  # tables over three or more variables, by scope
+
+_AT_ONCE = 1 << 24  # entries of tables that are read before the clock is
+_IN_PYTHON = 20_000  # entries times variables of the tables, beyond which the loop is compiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +67,9 @@ class Reduction:
         nodes = self.expand_node_marginals(node_marginals)
         result = np.zeros(len(model.log_pairwise))
         result[self.pairwise_positions] = edge_marginals
-        touched = np.flatnonzero((self.fixed[model.edges] >= 0).any(axis=1))
-        if touched.size:
-            owner, row, col = table_positions(model.num_states, model.edges[touched])
-            e = touched[owner]
-            i, j = model.edges[e].T
-            local = row * model.num_states[j] + col
-            values = nodes[model.unary_offsets[i] + row] * nodes[model.unary_offsets[j] + col]
-            result[model.pairwise_offsets[e] + local] = values
+        touched = self.fixed[model.edges].max(axis=1) >= 0
+        ends = _entry_ends(model, touched)
+        result[np.repeat(touched, np.diff(model.pairwise_offsets))] = nodes[ends[0]] * nodes[ends[1]]
         return result
 
     def expand_states(self, states: ArrayLike) -> IntArray:
@@ -97,7 +97,7 @@ def reduce_model(
     its states are weighted by them. With ``drop_forbidden``, states whose unary, after folding, is -inf go, and with
     ``fold_single`` variables that have a single state left, as if it had been observed. In that case, and where there
     are larger factors, states go, too, that the states left of other variables do not allow
-    (:func:`fastmix.model.supports.drop_unsupported`). A :class:`ModelError` if the evidence, or the model itself, has
+    (:func:`drop_unsupported`). A :class:`ModelError` if the evidence, or the model itself, has
     probability zero for a reason visible in a single variable or edge. After the limit of the clock a reduction of
     several passes ends with an :class:`fastmix._clock.OutOfTimeError`.
 
@@ -139,7 +139,6 @@ def reduce_model(
     variables, unary_positions = np.flatnonzero(fixed < 0), np.flatnonzero(kept_state)
     num_states = np.bincount(variable_of[kept_state], minlength=model.num_variables)[variables]
     pairwise_positions = _kept_entries(model, kept_edge, kept_state)
-    names = model.variable_names
     state_names = None
     if model.state_names is not None:
         left_names = [model.state_names[variable_of[p]][state_of[p]] for p in unary_positions]
@@ -150,7 +149,7 @@ def reduce_model(
         (np.cumsum(fixed < 0) - 1)[model.edges[kept_edge]],
         tables[pairwise_positions],
         constant,
-        None if names is None else tuple(names[i] for i in variables),
+        None if model.variable_names is None else tuple(model.variable_names[i] for i in variables),
         state_names,  # type: ignore[arg-type]
         *_kept_factors(model, factors, fixed, kept_state),
     )
@@ -246,7 +245,9 @@ def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float,
     if removed.size:
         directed, around = model.structure.directed, model.adjacency.neighbors
         place = np.flatnonzero((fixed[directed.owner] >= 0) & (fixed[around] < 0))
-        place, state = _runs(place, model.num_states[around[place]])
+        sizes = model.num_states[around[place]]
+        place = np.repeat(place, sizes)
+        state = np.arange(len(place)) - np.repeat(offsets_of(sizes)[:-1], sizes)
         entries = directed.starts[place] + fixed[directed.owner[place]] * directed.own_steps[place]
         values = model.log_pairwise[entries + state * directed.other_steps[place]]
         unary += np.bincount(starts[around[place]] + state, values, minlength=len(unary))
@@ -282,12 +283,6 @@ def _kept_factors(
     return offsets_of(sizes), variables, np.concatenate(cut) if cut else np.zeros(0)
 
 
-def _runs(items: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray]:
-    """Each item repeated as often as its size says, and the numbers from 0 within each run."""
-    owner = np.repeat(items, sizes)
-    return owner, np.arange(len(owner)) - np.repeat(offsets_of(sizes)[:-1], sizes)
-
-
 def _entries_between_fixed(model: MarkovRandomField, fixed: IntArray) -> tuple[IntArray, FloatArray]:
     """The edges with both ends fixed, and the one entry of each that is used."""
     edges = np.flatnonzero((fixed[model.edges] >= 0).all(axis=1))
@@ -320,27 +315,127 @@ def _kept_entries(model: MarkovRandomField, kept_edge: BoolArray, kept_state: Bo
     sizes = np.diff(model.pairwise_offsets)
     kept = np.repeat(kept_edge, sizes)
     whole = np.logical_and.reduceat(kept_state, model.unary_offsets[:-1]) if len(kept_state) else kept_state
-    cut = np.flatnonzero(kept_edge & ~whole[model.edges].all(axis=1))
-    if cut.size:
-        owner, row, col = table_positions(model.num_states, model.edges[cut])
-        i, j = model.edges[cut[owner]].T
-        position = model.pairwise_offsets[cut[owner]] + row * model.num_states[j] + col
-        kept[position] = kept_state[model.unary_offsets[i] + row] & kept_state[model.unary_offsets[j] + col]
+    cut = kept_edge & ~whole[model.edges].all(axis=1)
+    ends = _entry_ends(model, cut)
+    kept[np.repeat(cut, sizes)] = kept_state[ends[0]] & kept_state[ends[1]]
     return np.flatnonzero(kept)
 
 
-def certain_entries(model: MarkovRandomField) -> NDArray[np.bool_]:
+def _entry_ends(model: MarkovRandomField, chosen: BoolArray) -> tuple[IntArray, IntArray]:
+    """For every entry of the tables of chosen edges, where its two states are among the unary entries."""
+    owner, row, col = table_positions(model.num_states, model.edges[chosen])
+    i, j = model.unary_offsets[model.edges[chosen][owner]].T
+    return i + row, j + col
+
+
+def certain_entries(model: MarkovRandomField) -> BoolArray:
     """Which entries of ``log_unary`` have a probability of 0 or 1 by the unaries alone, (E,).
 
     States that the unary forbids, and the one state of a variable that it allows.
     """
     allowed = model.log_unary > -np.inf
-    return ~allowed | (num_allowed(model) == 1)
+    if not len(allowed):
+        return allowed
+    num_allowed = np.add.reduceat(allowed.astype(np.int64), model.unary_offsets[:-1])
+    return ~allowed | np.repeat(num_allowed == 1, model.num_states)
 
 
-def num_allowed(model: MarkovRandomField) -> NDArray[np.int64]:
-    """For every entry (E,) the number of states that the unary allows its variable."""
-    if not model.num_variables:
-        return np.zeros(0, dtype=np.int64)
-    allowed = (model.log_unary > -np.inf).astype(np.int64)
-    return np.repeat(np.add.reduceat(allowed, model.unary_offsets[:-1]), model.num_states)
+# -- arc consistency --------------------------------------------------------------------------------------------------
+
+
+def drop_unsupported(
+    model: MarkovRandomField, tables: FloatArray, factors: Factors, fixed: IntArray, allowed: BoolArray, clock: Clock
+) -> None:
+    """Disallow, in place, states that some edge table or factor gives no configuration of allowed states.
+
+    ``tables`` are those of the edges, in place of the model's own, and count where no end is ``fixed``; ``allowed`` is
+    aligned with ``log_unary``. Terms wait in a queue, and come back when another one takes a state from one of their
+    variables, so that a chain of consequences costs each term once per loss (generalised arc consistency, AC-3 of
+    Mackworth, 1977). It ends where a variable has no state left.
+    """
+    scopes, graph = list(factors), model.adjacency
+    possible = np.concatenate([part.reshape(-1) > -np.inf for part in (tables, *factors.values())])
+    if possible.all():
+        return
+    sizes = np.append(np.full(model.num_edges, 2), np.array([len(scope) for scope in scopes], dtype=np.int64))
+    more = np.cumsum([table.size for table in factors.values()], dtype=np.int64)
+    table_starts = np.append(model.pairwise_offsets, model.pairwise_offsets[-1] + more)
+    variables = np.concatenate([model.edges.reshape(-1), *scopes])
+    hard = ~np.logical_and.reduceat(possible, table_starts[:-1])
+    if (fixed >= 0).any():
+        hard[: model.num_edges] &= (fixed[model.edges] < 0).all(axis=1)
+    terms, around = np.flatnonzero(hard), (graph.indptr, graph.edge_ids)
+    if scopes:
+        order = np.argsort(variables, kind="stable")
+        at = offsets_of(np.bincount(variables, minlength=model.num_variables))
+        around = at, np.repeat(np.arange(len(sizes)), sizes)[order]
+    most, widest = int(model.num_states.max()), int(sizes.max())
+    inputs = (
+        _AT_ONCE, most, offsets_of(sizes), variables, table_starts, possible, hard, *around, model.num_states,
+        model.unary_offsets,
+    )  # fmt: skip
+    queue, waiting, marks = np.zeros(len(hard), dtype=np.int64), hard.copy(), np.array([0, len(terms)])
+    queue[: len(terms)] = terms
+    rooms = np.zeros(widest, dtype=np.int64), np.zeros(widest * most, dtype=np.bool_)
+    compiled = int((np.diff(table_starts) * sizes)[terms].sum()) > _IN_PYTHON
+    before = np.count_nonzero(allowed)
+    while marks[1]:
+        run_loop(_close, inputs, (marks, queue, waiting, allowed, *rooms), compiled=compiled)
+        if np.count_nonzero(allowed) < before:  # one pass is always made
+            clock.check()
+
+
+def _close(  # type: ignore[no-untyped-def]
+    budget, most, scope_starts, scopes, table_starts, possible, hard, around_starts, around, counts,
+    offsets, marks, queue, waiting, allowed, digits, seen,
+) -> Any:  # fmt: skip
+    """The loop of :func:`drop_unsupported`, until so many entries are read; ``marks``: begin, length of the queue."""
+    first, count = marks[0], marks[1]
+    while count > 0 and budget > 0:
+        t = queue[first]
+        first = first + 1 if first + 1 < len(queue) else 0
+        count -= 1
+        waiting[t] = False
+        begin, width, entry = scope_starts[t], scope_starts[t + 1] - scope_starts[t], table_starts[t]
+        for m in range(width):
+            digits[m] = 0
+            for s in range(counts[scopes[begin + m]]):
+                seen[m * most + s] = False
+        while entry < table_starts[t + 1]:
+            fits = possible[entry]
+            for m in range(width):
+                fits = fits and allowed[offsets[scopes[begin + m]] + digits[m]]
+            if fits:
+                for m in range(width):
+                    seen[m * most + digits[m]] = True
+            for m in range(width - 1, -1, -1):
+                digits[m] += 1
+                if digits[m] < counts[scopes[begin + m]]:
+                    break
+                digits[m] = 0
+            entry += 1
+        budget -= table_starts[t + 1] - table_starts[t]
+        for m in range(width):
+            i = scopes[begin + m]
+            left, lost = 0, False
+            for s in range(counts[i]):
+                if allowed[offsets[i] + s]:
+                    if seen[m * most + s]:
+                        left += 1
+                    else:
+                        allowed[offsets[i] + s] = False
+                        lost = True
+            if left == 0:
+                count = 0
+                break
+            if not lost:
+                continue
+            # What this term has just taken away supported nothing in it: it need not come back for that.
+            for k in range(around_starts[i], around_starts[i + 1]):
+                other = around[k]
+                if hard[other] and not waiting[other] and other != t:
+                    last = first + count
+                    queue[last if last < len(queue) else last - len(queue)] = other
+                    count += 1
+                    waiting[other] = True
+    marks[0], marks[1] = first, count
