@@ -10,6 +10,8 @@ from pathlib import Path
 # here, threads of several workers wait for each other, and they wait busily: that took a sixth of all CPU seconds.
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+# Before Hypothesis is: strategies of other packages are not looked for, which loads all of Trio in every process.
+os.environ.setdefault("HYPOTHESIS_NO_PLUGINS", "1")
 
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402

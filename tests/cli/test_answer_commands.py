@@ -65,7 +65,7 @@ def test_map_on_stdout(run: Run) -> None:
 
 
 def test_map_says_when_it_is_not_exact(run: Run) -> None:
-    code, out, err = run("map large.npz --method search --time-limit 1 --seed 1 -o out.MPE --json")
+    code, out, err = run("map large.npz --method search --time-limit 0.3 --seed 1 -o out.MPE --json")
     facts = json.loads(out)
     assert code == 1
     assert facts["status"] == "not_converged"

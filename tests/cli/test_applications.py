@@ -23,18 +23,18 @@ from fastmix.experiments import EXPERIMENTS
 def test_denoise(run: Run, tmp_path: Path) -> None:
     from PIL import Image
 
-    rows, cols = np.mgrid[:30, :40]
-    Image.fromarray(np.where((rows - 15) ** 2 + (cols - 20) ** 2 < 120, 255, 0).astype(np.uint8)).save("disc.png")
-    simulate = ["--simulate-noise", "--method", "loopy-bp", "--size", "40x30", "--seed", "1", "--panels"]
+    rows, cols = np.mgrid[:15, :20]
+    Image.fromarray(np.where((rows - 7) ** 2 + (cols - 10) ** 2 < 30, 255, 0).astype(np.uint8)).save("disc.png")
+    simulate = ["--simulate-noise", "--method", "loopy-bp", "--size", "20x15", "--seed", "1", "--panels"]
     outcome = run("denoise", "disc.png", "-o", "out.png", *simulate)
     assert outcome.code in (0, 1), outcome
-    assert "40x30 pixels, 2 labels, coupling 0.7, data weight 0.25, method loopy-bp" in outcome.err
+    assert "20x15 pixels, 2 labels, coupling 0.7, data weight 0.25, method loopy-bp" in outcome.err
     with Image.open("out.png") as sheet:
-        assert sheet.size[0] > 4 * 40
+        assert sheet.size[0] > 4 * 20
     answer = json.loads(run("denoise", "disc.png", "-o", "two.png", "--method", "mean-field", "--json").out)
-    assert (answer["width"], answer["height"], answer["error_rate"], answer["num_labels"]) == (40, 30, None, 2)
+    assert (answer["width"], answer["height"], answer["error_rate"], answer["num_labels"]) == (20, 15, None, 2)
     with Image.open("two.png") as alone:
-        assert alone.size == (40, 30)
+        assert alone.size == (20, 15)
     given = ["--labels", "3", "--coupling", "0.5", "--data-weight", "9", "--seed", "1", "--json"]
     answer = json.loads(run("denoise", "disc.png", "-o", "three.png", *given).out)
     assert (answer["num_labels"], answer["coupling"], answer["data_weight"]) == (3, 0.5, 9.0)
@@ -43,7 +43,7 @@ def test_denoise(run: Run, tmp_path: Path) -> None:
     assert_refused(run("denoise", "text.png", "-o", "out.png"), 3, "text.png")
     assert_refused(run("denoise", "disc.png", "-o", "out.txt"), 2, "must name a picture")
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--noise", "2"), 2, "--noise must come with")
-    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--max-pixels", "99"), 2, "disc.png: 40x30 pixels are")
+    assert_refused(run("denoise", "disc.png", "-o", "out.png", "--max-pixels", "99"), 2, "disc.png: 20x15 pixels are")
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--size", "big"), 2, "size must be WIDTHxHEIGHT")
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--method", "magic"), 2, "method must be")
 

@@ -44,6 +44,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         if name == "denoise":
             pytest.importorskip("skimage")
         rows = made_up_rows(name, SETTINGS, inner_iterations=5, truth_error=0.004)
+        if name == "denoise":  # pictures of more methods are drawn like these
+            rows = [row for row in rows if row["method"] in ("euclidean", "reversed-kl")]
         for row in rows:
             if name == "denoise":
                 shape = row["parameters"]["rows"], row["parameters"]["cols"]

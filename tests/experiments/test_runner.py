@@ -205,7 +205,7 @@ from experiment_helpers import small
 from fastmix.experiments import EXPERIMENTS, run_experiment
 if __name__ == "__main__":
     EXPERIMENTS[{name!r}] = small({name!r})
-    wait = lambda progress: time.sleep(0.2)  # so that it does not end before it is killed
+    wait = lambda progress: time.sleep(0.1)  # so that it does not end before it is killed
     run_experiment({name!r}, sys.argv[1], num_workers=2, progress=wait, **{options!r})
 """
 

@@ -12,6 +12,8 @@ from fastmix.errors import Interrupted
 from fastmix.instances import ising_grid
 from fastmix.methods.base import method_names
 from fastmix.methods.comparison import Row, marginal_errors
+from fastmix.methods.projected import Projected
+from fastmix.methods.sampler import Gibbs
 from fastmix.results import Status
 
 MODEL = ising_grid(4, 4, coupling_max=1.0, seed=0)
@@ -60,7 +62,7 @@ def test_reference_without_exact_inference():
 
 def test_the_error_of_a_projection_has_a_column_of_its_own():
     model = ising_grid(4, 4, coupling_max=3.0, seed=0)
-    result = compare(model, methods=["gibbs", "projected"], seed=1)
+    result = compare(model, methods=[Gibbs(num_sweeps=500), Projected("euclidean", num_sweeps=500)], seed=1)
     gibbs, projected = result.to_dict()["rows"]
     assert gibbs["std_error"] > 0
     assert gibbs["projected_std_error"] is None

@@ -393,10 +393,10 @@ def test_time_limits_are_kept(method):
     model = ising_grid(60, 60, coupling_max=1.0, attractive=True, seed=0)
     seeded = {} if method == "loopy-bp" else {"seed": 1}
     long = {"num_sweeps": 10_000_000} if method in ("gibbs", "swendsen-wang", "tempered", "projected") else {}
-    result = infer(model, method=method, time_limit=0.2, **seeded, **long)
+    result = infer(model, method=method, time_limit=0.1, **seeded, **long)
     assert result.status in ("ok", "not_mixed", "not_converged")
     assert result.stats["stopped_by"] in ("done", "time_limit")
-    assert result.stats["seconds"] - result.stats["compile_seconds"] < 1.24  # 1.2 times the limit and a second
+    assert result.stats["seconds"] - result.stats["compile_seconds"] < 1.12  # 1.2 times the limit and a second
     assert np.isfinite(result.node_marginals).all()
 
 

@@ -92,8 +92,8 @@ def test_transition_matrix_has_the_target_fixed(name: str) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        ising_grid(16, 16, coupling_max=0.8, attractive=True, seed=1),
-        ising_grid(16, 16, coupling_max=1.0, field_max=0.3, attractive=True, seed=1),
+        ising_grid(12, 12, coupling_max=0.8, attractive=True, seed=1),
+        ising_grid(12, 12, coupling_max=1.0, field_max=0.3, attractive=True, seed=1),
         potts_grid(8, 8, coupling_max=1.0, attractive=True, seed=1),
     ],
     ids=["fields", "couplings", "potts"],

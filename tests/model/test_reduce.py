@@ -182,7 +182,7 @@ class TestForcedStates:
     def test_the_models_are_of_every_kind(self) -> None:
         kinds = set()
 
-        @settings(max_examples=300, database=None)
+        @settings(max_examples=120, database=None)
         @given(hard_models())
         def collect(model: MarkovRandomField) -> None:
             single = {len(states) == 1 for states in naive_left(model, {})}
