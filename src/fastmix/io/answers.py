@@ -16,7 +16,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -405,12 +405,13 @@ def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomFie
     A list of numbers, likelihoods by state, stays as it is (soft evidence).
     """
     observed: dict[int, Any] = {}
+    known = frozenset(model.variable_names or ())
     for name, state in pairs:
-        given = _number_in(name, model.variable_names)
+        given = _number_in(name, known)
         try:
             variable = model.variable_index(given)
             if not (isinstance(state, list) and state and all(type(number) in (int, float) for number in state)):
-                names = None if model.state_names is None else model.state_names[variable]
+                names = () if model.state_names is None else model.state_names[variable]
                 state = model.state_index(given, _number_in(state, names))
         except ModelError as error:
             raise ValueError(f"evidence: {error}") from None
@@ -420,7 +421,7 @@ def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomFie
     return observed
 
 
-def _number_in(given: Any, names: Sequence[str] | None) -> Any:
+def _number_in(given: Any, names: Collection[str]) -> Any:
     """A number that is given as text, unless that is a name."""
-    text = isinstance(given, str) and given not in (names or ()) and given.isascii() and given.isdigit()
+    text = isinstance(given, str) and given not in names and given.isascii() and given.isdigit()
     return int(given) if text else given
