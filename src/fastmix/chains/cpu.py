@@ -308,8 +308,8 @@ class CpuChains(HostChains):
     @cached_property
     def _sweeps(self) -> Any:
         """The compiled sweeps, imported when first needed: importing Numba takes half a second."""
-        module = {"field": "field_kernels", "layers": "layer_kernels", "product": "product_kernels"}
-        found = import_module(f"fastmix.chains.{module.get(self.kernel, 'kernels')}")
+        module = {"layers": "layer_kernels", "product": "product_kernels"}.get(self.kernel, "kernels")
+        found = import_module(f"fastmix.chains.{module}")
         return getattr(found, "random_sweeps" if self.kernel == "product" and self._scan else f"{self.kernel}_sweeps")
 
     def _run_block(self, block: _Block, num_sweeps: int, mode: int) -> None:

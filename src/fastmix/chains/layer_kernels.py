@@ -17,8 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fastmix._jit import inner, outer
-from fastmix.chains.field_kernels import _draw_by_odds
-from fastmix.chains.kernels import _collect, _count, _fill
+from fastmix.chains.kernels import _collect, _count, _draw_by_odds, _fill
 
 __all__ = ["LANES", "ROWS", "add_products", "layers_sweeps"]
 

@@ -143,8 +143,9 @@ class CudaChains(DeviceChains):
         elif self.kernel == "logit":
             self._tables = (*self._links[:5], self._load_values(), *self._links[5:7], self._sum_rows)
         else:
-            arrays, self._degree = self._layout.field_tables(self.sets.coefficients[0] @ self.sets.thetas)
-            self._tables = (*[self._put(name, values) for name, values in arrays.items()], np.uint32(self._n))
+            arrays = self._layout.coded_arrays(self.sets.coefficients[0] @ self.sets.thetas)
+            self._degree = arrays[1].shape[1]
+            self._tables = (*[self._put(f"field {k}", a) for k, a in enumerate(arrays)], np.uint32(self._n))
         if self.num_sets > 1:
             self._load_exchange()
 

@@ -15,12 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix.chains.base import Chains
 from fastmix.chains.cuda.device import Launch, cuda_available, require_cuda, start_kernel
-from fastmix.chains.cuda.layout import DeviceLayout, pack_states, unpack_states
-from fastmix.chains.layout import rows_of
+from fastmix.chains.layout import Layout, rows_of
 from fastmix.chains.patches import Patch, whole_patch
 from fastmix.model.structure import Structure
 
-__all__ = ["DeviceChains"]
+__all__ = ["DeviceChains", "pack_states", "unpack_states"]
 
 _BLOCKS, _THREADS = 1024, 128  # of kernels beside the sweeps, at most
 _MOST_BLOCKS = 1 << 15  # along any axis, a block for every term or patch; the device takes 2^16 - 1 along y
@@ -44,7 +43,7 @@ class DeviceChains(Chains):
         self.device = cuda_available()[1]
         self.structure, self.num_chains, self.num_sets = structure, num_chains, num_sets
         self._n, self._total = structure.num_variables, num_sets * num_chains
-        self._layout = DeviceLayout(structure)
+        self._layout = Layout(structure)
         self._factors = structure.num_factors > 0
         self._rooms: dict[str, Any] = {}
         self._batches: tuple[object, list[_Batch]] = None, []
@@ -326,3 +325,24 @@ class _Batch:
         self.pieces, self.starts = put(np.array(pieces, dtype=np.int64)), put(np.array(starts, dtype=np.int64))
         self.core = tuple(put(a) for a in chains._describe(core)), put(sizes), put(owners)
         self.num_patches, self.num_pieces, self.num_core = len(patches), len(pieces) - 1, len(core)
+
+
+def pack_states(states: NDArray[Any], sites: NDArray[Any], stride: int, dtype: Any, *, packed: bool) -> NDArray[Any]:
+    """Configurations (count, n) as rows (n + 1, stride) by the place of their sites, the last of them 0.
+
+    Packed, configuration 32 w + b is bit b of word w; otherwise it is an element of its own.
+    """
+    count, n = states.shape
+    rows = np.zeros((n + 1, 32 * stride if packed else stride), dtype=np.uint8 if packed else dtype)
+    rows[:-1, :count] = states.astype(rows.dtype).T[sites]
+    return np.packbits(rows, axis=1, bitorder="little").view(np.uint32) if packed else rows
+
+
+def unpack_states(rows: NDArray[Any], sites: NDArray[Any], count: int, *, packed: bool) -> IntArray:
+    """The configurations (count, n) that :func:`pack_states` was given."""
+    states = np.ascontiguousarray(rows[:-1])
+    if packed:
+        states = np.unpackbits(states.view(np.uint8), axis=1, bitorder="little")
+    result = np.empty((count, len(states)), dtype=np.int64)
+    result[:, sites] = states[:, :count].T
+    return result
