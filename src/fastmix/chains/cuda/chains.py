@@ -122,6 +122,9 @@ class CudaChains(DeviceChains):
         self._per_chain = group_size % self.width != 0 or self.width == 1
         if not self._per_chain:
             self._most_collected = _MOST_GROUPED
+        self._lanes = self._capacity if self._per_chain else self._units  # sums of a row as the kernel adds to them
+        self._per_total = 1 if self._per_chain else group_size // self.width  # of these
+        self._columns = self._lanes // self._per_total
         self._num_rows = int((structure.num_states - 1).sum())
         self._together: dict[Any, tuple[Any, int]] = {}
         self._tables: tuple[Any, ...] = ()
@@ -323,7 +326,7 @@ class CudaChains(DeviceChains):
         if not self._n or not self._mode:
             return np.zeros((int(self.structure.unary_offsets[-1]), groups))
         self._empty_sums()
-        totals = self._totals.copy_to_host()[: self._num_rows * self._num_columns]
+        totals = self._totals.copy_to_host()[: self._num_rows * self._columns]
         self._totals.copy_to_device(np.zeros(self._totals.size, dtype=np.uint64))
         if self._per_chain:
             row, chain, unit = (8 * step for step in self._sum_steps)
@@ -344,21 +347,9 @@ class CudaChains(DeviceChains):
         if self._collected and self._num_rows:
             from fastmix.chains.cuda.reading_kernels import empty_sums
 
-            per_group = 1 if self._per_chain else self.group_size // self.width
-            sizes = [np.uint64(k) for k in (self._num_rows, self._lanes, per_group)]
-            count = self._num_rows * (self._lanes // per_group)
-            self._start(empty_sums, count, self._sums, self._totals, *sizes)
+            sizes = [np.uint64(k) for k in (self._num_rows, self._lanes, self._per_total)]
+            self._start(empty_sums, self._num_rows * self._columns, self._sums, self._totals, *sizes)
         super()._empty_sums()
-
-    @property
-    def _lanes(self) -> int:
-        """Sums of a row as the kernel adds to them."""
-        return self._capacity if self._per_chain else self._units
-
-    @property
-    def _num_columns(self) -> int:
-        """Totals of a row."""
-        return self._lanes if self._per_chain else self._lanes // (self.group_size // self.width)
 
     @property
     def _sum_steps(self) -> tuple[int, int, int]:
@@ -384,13 +375,9 @@ class CudaChains(DeviceChains):
         large = not self._packed and structure.num_states.max() > 256
         dtype = np.dtype(np.uint32 if self._packed else np.uint16 if large else np.uint8)
         sum_dtype = np.dtype(np.uint32 if self._per_chain else np.uint64)
-        sums, totals = (self._num_rows * k if self._mode else 0 for k in (self._lanes, self._num_columns))
-        entries = 0
-        if self.kernel == "packed":
-            entries = self.num_sets * n * 16
-        elif self.kernel == "packed-field":
-            entries = self.num_sets * 16 * int(self._layout.groups[0][-1])
-        elif self.kernel == "table":
+        sums, totals = (self._num_rows * k if self._mode else 0 for k in (self._lanes, self._columns))
+        entries = self.num_sets * 16 * int(self._layout.groups[0][-1]) if self._packed else 0
+        if self.kernel == "table":
             entries = self.num_sets * int(self._layout.patterns[0] @ self._layout.cuts)
             if entries >= _MOST_STATES:
                 raise ResourceError(f"the GPU sampler takes tables of fewer than 2^32 entries, got {entries:,}")

@@ -48,8 +48,7 @@ class DeviceChains(Chains):
         self._rooms: dict[str, Any] = {}
         self._batches: tuple[object, list[_Batch]] = None, []
         self._values: Any = None
-        self._held: FloatArray | None = None
-        self._device_thetas: list[Any] = []
+        self._held: FloatArray | None = None  # what the thetas on the device are
 
     # -- configurations -----------------------------------------------------------------------------------------------
 
@@ -102,12 +101,15 @@ class DeviceChains(Chains):
     def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
         """``thetas[d] @ f(x)`` of every configuration, (D, K * C); of those that are loaded by default."""
         given = self.sets.thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
-        result = np.zeros((len(given), self._total))
+        result, size = np.zeros((len(given), self._total)), self.num_parameters
         if self._n:
-            values = self._bases if thetas is None else self._split(self._put("other thetas", given))
+            if thetas is None and self._held is not given:
+                self._held = given
+                self._put("thetas", given)
+            values = self._rooms["thetas"] if thetas is None else self._put("other thetas", given)
             rows = self._room("rows", self._total)
-            for row, theta in zip(result, values, strict=True):
-                self._add_up(self._whole, theta, rows)
+            for d, row in enumerate(result):
+                self._add_up(self._whole, values[d * size : (d + 1) * size], rows)
                 row[:] = rows.copy_to_host()[: self._total]
         return result
 
@@ -224,18 +226,6 @@ class DeviceChains(Chains):
         if self._values is None:
             self._values = self._put("values", np.stack([self.sets.theta(k) for k in range(self.num_sets)]))
         return self._values
-
-    @property
-    def _bases(self) -> list[Any]:
-        """Each of the thetas that are loaded, on the device."""
-        if self._held is not self.sets.thetas:
-            self._held = self.sets.thetas
-            self._device_thetas = self._split(self._put("thetas", self._held))
-        return self._device_thetas
-
-    def _split(self, thetas: Any) -> list[Any]:
-        size = self.num_parameters
-        return [thetas[first : first + size] for first in range(0, thetas.size, size)]
 
     @cached_property
     def _links(self) -> tuple[Any, ...]:
