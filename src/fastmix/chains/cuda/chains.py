@@ -153,7 +153,7 @@ class CudaChains(DeviceChains):
             self._load_exchange()
 
     def _fill_tables(self) -> None:
-        from fastmix.chains.cuda import table_kernels as kernels
+        from fastmix.chains.cuda import kernels
 
         if self.kernel == "packed-field":
             _, chunks, partial, margins, _, _, weights, offsets, _ = self._tables
