@@ -86,6 +86,12 @@ def _fill(s0, s1, s2, s3, out):  # type: ignore[no-untyped-def]
         out[c], s0[c], s1[c], s2[c], s3[c] = _next(s0[c], s1[c], s2[c], s3[c])
 
 
+@inner
+def _copy(out, values):  # type: ignore[no-untyped-def]
+    for k in range(len(out)):
+        out[k] = values[k]
+
+
 # -- thresholds and sums --------------------------------------------------------------------------------------------
 
 

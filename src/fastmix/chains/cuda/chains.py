@@ -163,8 +163,11 @@ class CudaChains(DeviceChains):
             )  # fmt: skip
             return
         table = self._table
-        if self._factors:
-            table.copy_to_device(self._host_thresholds())
+        if self._factors:  # as for the CPU
+            filled = np.zeros((self.num_sets, table.size // self.num_sets), np.uint32)
+            for k, row in enumerate(filled):
+                self._layout.fill_thresholds(self.sets.theta(k), self._table_starts[self._layout.places], row)
+            table.copy_to_device(filled.reshape(-1))
         else:
             self._start(
                 kernels.fill_thresholds, 16 * self._n * self.num_sets, self._load_values(),
@@ -176,13 +179,6 @@ class CudaChains(DeviceChains):
             steps = (128, 1) if self._launch.block_x >= 32 else (1, rows)
             sizes = [np.uint64(k) for k in (rows, *steps)]
             self._start(kernels.fill_masks, rows, table, *sizes, self._tables[1], self._tables[3])
-
-    def _host_thresholds(self) -> NDArray[np.uint32]:
-        """Tables of models with factors, which the layout fills for the CPU as well."""
-        table = np.zeros((self.num_sets, self._table.size // self.num_sets), np.uint32)
-        for k, row in enumerate(table):
-            self._layout.fill_thresholds(self.sets.theta(k), self._table_starts[self._layout.places], row)
-        return table.reshape(-1)
 
     def get_random_state(self) -> NDArray[np.uint64]:
         """The key and the number of the next sweep."""
