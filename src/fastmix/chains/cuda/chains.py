@@ -193,10 +193,8 @@ class CudaChains(DeviceChains):
 
     def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
         """Run sweeps, and wait for the device at the end."""
-        while num_sweeps > 0 and self._n:
-            count = self._make_room(num_sweeps, collect)
-            self._run(count, self._mode if collect else 0)
-            num_sweeps -= count
+        for count, mode in self._pieces(num_sweeps if self._n else 0, collect):
+            self._run(count, mode)
         self._cuda.synchronize()
 
     def _run(self, num_sweeps: int, mode: int) -> None:
@@ -280,10 +278,8 @@ class CudaChains(DeviceChains):
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
         """Rounds of replica exchange, many of them in one launch; see :class:`fastmix.chains.base.Chains`."""
-        while num_rounds > 0:
-            count = self._make_room(num_rounds, collect)
-            self._run_rounds(count, self._mode if collect else 0)
-            num_rounds -= count
+        for count, mode in self._pieces(num_rounds, collect):
+            self._run_rounds(count, mode)
         self._cuda.synchronize()
 
     def _run_rounds(self, num_rounds: int, mode: int) -> None:
