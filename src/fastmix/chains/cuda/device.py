@@ -12,18 +12,9 @@ from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model.structure import Structure
 
 __all__ = [
-    "CudaKernel",
-    "Launch",
-    "check_memory",
-    "choose_cuda_kernel",
-    "choose_group_size",
-    "cuda_available",
-    "is_simulated",
-    "num_multiprocessors",
-    "plan_launch",
-    "require_cuda",
-    "start_kernel",
-]
+    "CudaKernel", "Launch", "check_memory", "choose_cuda_kernel", "choose_group_size", "cuda_available",
+    "is_simulated", "num_multiprocessors", "plan_launch", "require_cuda", "start_kernel",
+]  # fmt: skip
 
 CudaKernel = Literal["packed", "packed-field", "field", "table", "logit"]
 

@@ -137,9 +137,8 @@ class DeviceChains(Chains):
             rows = np.uint64(batch.num_patches), np.uint64(self._total)
             start_kernel(centre_rows, shape, energies, *rows)
             self._count(batch, energies)
-        return np.asarray(self._rooms["results"].copy_to_host()) / (
-            self._total - 1
-        )  # unbiased: the mean is estimated too
+        # Unbiased: the mean is estimated too.
+        return np.asarray(self._rooms["results"].copy_to_host()) / (self._total - 1)
 
     def add_pairs(self, out: FloatArray, *, average: bool) -> None:
         """Add the pairs of states on every edge, over the chains at the last set, to ``out``; see ``Chains``."""
@@ -193,10 +192,8 @@ class DeviceChains(Chains):
     def _term_offsets(self) -> IntArray:
         """Where the parameters of every variable, edge and factor begin, and their end."""
         structure = self.structure
-        tables = np.append(
-            structure.pairwise_offsets[1:], structure.pairwise_offsets[-1] + structure.factor_offsets[1:]
-        )
-        return np.append(structure.unary_offsets, structure.unary_offsets[-1] + tables)
+        pairs = structure.unary_offsets[-1] + structure.pairwise_offsets
+        return np.concatenate([structure.unary_offsets, pairs[1:], pairs[-1] + structure.factor_offsets[1:]])
 
     def _describe(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
         """Rows, steps and offsets of some terms: variables, then edges, then factors; see ``entry_finder``."""
