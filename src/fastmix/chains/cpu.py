@@ -376,9 +376,8 @@ class CpuChains(HostChains):
     def _exchange(self, r: int, block: _Block, lanes: NDArray[Any], streams: NDArray[np.uint32]) -> None:
         from fastmix.chains.reading_kernels import exchange
 
-        energies = self._energies(lanes, self.sets.thetas, self._whole)
         exchange(
-            lanes, r % 2, self._gaps, energies, streams, self._shifts, block.exchanges,
+            lanes, r % 2, self._gaps, self._loaded_energies(lanes), streams, self._shifts, block.exchanges,
             block.carrier, block.heading, block.trips,
         )  # fmt: skip
 

@@ -70,9 +70,11 @@ class HostChains(Chains):
     # -- energies ---------------------------------------------------------------------------------------------------
 
     def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
-        """``thetas[d] @ f(x)`` of every configuration, (D, K * C); of those that are loaded by default."""
-        given = self.sets.thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
-        return self._energies(self._lanes(), given, self._whole)
+        """``thetas[d] @ f(x)`` of every configuration, (D, K * C); those loaded by default, in single precision."""
+        lanes = self._lanes()
+        if thetas is None:
+            return self._loaded_energies(lanes)
+        return self._energies(lanes, np.atleast_2d(np.asarray(thetas, dtype=np.float64)), self._whole)
 
     def _energies(self, lanes: NDArray[Any], thetas: FloatArray, patch: Patch) -> FloatArray:
         from fastmix.chains.reading_kernels import add_energies
@@ -86,6 +88,37 @@ class HostChains(Chains):
                 out,
             )  # fmt: skip
         return result
+
+    def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
+        if not self._quadratic:
+            return self._energies(lanes, self.sets.thetas, self._whole)
+        from fastmix.chains.reading_kernels import binary_energies
+
+        out = np.empty((len(self.sets.thetas), lanes.shape[1]))
+        binary_energies(lanes, *self._binary_terms, np.empty(out.shape, dtype=np.float32), out)
+        return out
+
+    @cached_property
+    def _quadratic(self) -> bool:
+        """Whether energies are quadratic functions of binary states."""
+        return bool((self.structure.num_states == 2).all()) and not self.structure.num_factors
+
+    @property
+    def _binary_terms(self) -> tuple[Any, ...]:
+        """The loaded thetas of a binary model as quadratic functions of states, kept while they are loaded."""
+        if self._terms is not None and self._terms[0] is self.sets.thetas:
+            return self._terms[1]
+        edges, thetas = self.structure.edges, self.sets.thetas
+        linear, weights, constants = self.layout.binary_terms(thetas)
+        starts = np.searchsorted(edges[:, 0], np.arange(self.structure.num_variables + 1))
+        terms = (
+            linear.astype(np.float32), weights.any(axis=1), starts, edges[:, 1].astype(np.int32),
+            np.ascontiguousarray(weights, dtype=np.float32), constants,
+        )  # fmt: skip
+        self._terms = thetas, terms
+        return terms
+
+    _terms: tuple[FloatArray, tuple[Any, ...]] | None = None
 
     # -- moments ----------------------------------------------------------------------------------------------------
 
@@ -120,8 +153,8 @@ class HostChains(Chains):
     def _dense(self) -> bool:
         """Whether a product of matrices counts pairs faster than a pass over every edge."""
         structure = self.structure
-        n, binary = structure.num_variables, bool((structure.num_states == 2).all())
-        return n >= _LEAST_DENSE and binary and not structure.num_factors and 8 * structure.num_edges >= n * n
+        n = structure.num_variables
+        return n >= _LEAST_DENSE and self._quadratic and 8 * structure.num_edges >= n * n
 
     def _dense_moments(self, lanes: NDArray[Any]) -> FloatArray:
         """The same for binary variables and most pairs: counts by a product of matrices, exact in single precision."""

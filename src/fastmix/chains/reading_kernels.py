@@ -8,19 +8,63 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import uint8
+from numba import float32, uint8
 
 from fastmix._jit import inner, njit, outer
 from fastmix.chains.kernels import _UNIT, _fill, largest
 from fastmix.chains.product_kernels import log_weights
 
-__all__ = ["add_energies", "average_pairs", "exchange", "weighted_counts"]
+__all__ = ["add_energies", "average_pairs", "binary_energies", "exchange", "weighted_counts"]
 
 
+_FLUSH = 16  # sites whose energies are added up in single precision before they join the total
 _SCATTERED = 16  # inner states of a table from which one pass with scattered sums beats a pass for each
 
 
 # -- energies -------------------------------------------------------------------------------------------------------
+
+
+@inner
+def _add_two(total, x, x0, x1, weight, w0, w1):  # type: ignore[no-untyped-def]
+    for c in range(len(total)):
+        total[c] += float32(x[c]) * (weight + w0 * float32(x0[c]) + w1 * float32(x1[c]))
+
+
+@inner
+def _flush(out, total):  # type: ignore[no-untyped-def]
+    for c in range(len(out)):
+        out[c] += total[c]
+        total[c] = float32(0.0)
+
+
+@outer
+def binary_energies(x, linear, joined, indptr, later, weights, constants, total, out):  # type: ignore[no-untyped-def]
+    """Energies (D, W) of all lanes x (n, W) of a binary model under every theta.
+
+    ``out[d] = constants[d] + sum_i x_i (linear[d, i] + sum_j weights[d, ij] x_j)`` with j over the neighbors after i,
+    the second term only if ``joined[d]``. Sums over a few sites are in single precision, in ``total`` (D, W).
+    """
+    count = len(constants)
+    none = float32(0.0)
+    total[:] = none
+    for d in range(count):
+        out[d] = constants[d]
+    for i in range(x.shape[0]):
+        for d in range(count):
+            weight = linear[d, i]
+            k, last = indptr[i], indptr[i + 1] if joined[d] else indptr[i]
+            while last - k >= 2:
+                w = weights[d]
+                _add_two(total[d], x[i], x[later[k]], x[later[k + 1]], weight, w[k], w[k + 1])
+                weight = none
+                k += 2
+            if last - k == 1:
+                _add_two(total[d], x[i], x[later[k]], x[later[k]], weight, weights[d, k], none)
+            elif weight != none:
+                _add_two(total[d], x[i], x[i], x[i], weight, none, none)
+        if i % _FLUSH == _FLUSH - 1 or i == x.shape[0] - 1:
+            for d in range(count):
+                _flush(out[d], total[d])
 
 
 @inner
@@ -59,15 +103,16 @@ def add_energies(  # type: ignore[no-untyped-def]
         i, j = edges[e, 0], edges[e, 1]
         one, two, base, step = x[i], x[j], pairwise_at[e], states[j]
         values = tables[base : pairwise_at[e + 1]]
+        if _is_zero(values):
+            continue
         if states[i] == 2 and step == 2:
             constant += values[0]
             slope[i] += values[2] - values[0]
             slope[j] += values[1] - values[0]
             weight = values[3] - values[2] - values[1] + values[0]
-            if weight != 0.0:
-                for c in range(num_chains):
-                    out[c] += weight * (one[c] & two[c])
-        elif not _is_zero(values):
+            for c in range(num_chains):
+                out[c] += weight * (one[c] & two[c])
+        else:
             for c in range(num_chains):
                 out[c] += values[one[c] * step + two[c]]
     for i in variables:
@@ -75,9 +120,8 @@ def add_energies(  # type: ignore[no-untyped-def]
         if states[i] == 2:
             constant += unary[base]
             weight = slope[i] + unary[base + 1] - unary[base]
-            if weight != 0.0:
-                for c in range(num_chains):
-                    out[c] += weight * own[c]
+            for c in range(num_chains):
+                out[c] += weight * own[c]
         else:
             values = unary[base : unary_at[i + 1]]
             for c in range(num_chains):
