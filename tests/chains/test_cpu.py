@@ -15,7 +15,7 @@ from test_chain_statistics import Patterns
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, UnfitMethodError
-from fastmix.chains import cpu, field_kernels, kernels, layout
+from fastmix.chains import cpu, kernels, layout
 from fastmix.chains.base import ParameterSets
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.cpu import choose_kernel
@@ -232,7 +232,7 @@ def test_thresholds_of_log_odds():
     rng = np.random.default_rng(0)
     u = rng.integers(0, 2**32 - 1, size=odds.size, dtype=np.uint32)
     x, found = np.full(odds.size, 0.5), np.zeros(odds.size, dtype=np.uint32)
-    numba.njit(lambda *arrays: field_kernels._draw_by_odds(*arrays))(x, odds, u, found)
+    numba.njit(lambda *arrays: kernels._draw_by_odds(*arrays))(x, odds, u, found)
     exact = np.rint(np.ldexp(1.0 / (1.0 + np.exp(odds.clip(-700.0, 700.0).astype(np.longdouble))), 32))
     exact = np.minimum(exact, MAX_THRESHOLD).astype(np.int64)
     assert np.abs(found - exact).max() <= 1

@@ -13,9 +13,8 @@ from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates, contrasts
 from fastmix.learning.data import Dataset, read_data
 from fastmix.learning.kernels import binary_residuals
-from fastmix.learning.objectives import DataTerm, Enumerated, ExactLikelihood, PseudoLikelihood, TreeSums
+from fastmix.learning.objectives import DataTerm, Enumerated, ExactLikelihood, PseudoLikelihood, Quadratic, TreeSums
 from fastmix.learning.optimise import Scaling, minimise, shrink_tables, table_norms
-from fastmix.learning.quadratic import Quadratic
 from fastmix.model import MarkovRandomField
 from oracle import learning as naive
 

@@ -14,8 +14,7 @@ from fastmix.chains.cuda.device import cuda_available
 from fastmix.instances import random_tables
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import read_data
-from fastmix.learning.objectives import PseudoLikelihood
-from fastmix.learning.quadratic import Quadratic
+from fastmix.learning.objectives import PseudoLikelihood, Quadratic
 
 USABLE, REASON = cuda_available()
 pytestmark = pytest.mark.skipif(not USABLE, reason=f"run in the simulator by test_cuda_simulator.py; here {REASON}")

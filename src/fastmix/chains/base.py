@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,6 +121,7 @@ class Chains(ABC):
     device: str = "cpu"  # or the name of a GPU
     clock: Clock = NO_LIMIT  # after its limit whatever takes long ends with an ``OutOfTimeError``
     sets = ParameterSets.of(np.zeros((1, 0)))  # until some are loaded
+    _mode = 0  # of kernels that collect: 1 for conditional probabilities, 2 for counts
     _most_collected = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
     _collected = _swept = 0  # sweeps in the sums as kernels add to them, and in what was moved from there
 
@@ -220,15 +221,15 @@ class Chains(ABC):
         """Forget the sums of sweeps and of exchanges."""
         self.take_sums()
 
-    def _make_room(self, num_sweeps: int, collect: bool) -> int:
-        """Sweeps that can be made at once: sums of 32 bits are emptied before they can overflow."""
-        if not collect:
-            return num_sweeps
-        if self._collected == self._most_collected:
-            self._empty_sums()
-        count = min(num_sweeps, self._most_collected - self._collected)
-        self._collected += count
-        return count
+    def _pieces(self, num_sweeps: int, collect: bool) -> Iterator[tuple[int, int]]:
+        """Sweeps that can be made at once, and their mode: sums of 32 bits are emptied before they can overflow."""
+        while num_sweeps > 0:
+            if collect and self._collected == self._most_collected:
+                self._empty_sums()
+            count = min(num_sweeps, self._most_collected - self._collected) if collect else num_sweeps
+            self._collected += count if collect else 0
+            yield count, self._mode if collect else 0
+            num_sweeps -= count
 
     def _empty_sums(self) -> None:
         """Move the sums of kernels to where there is more room."""

@@ -284,10 +284,8 @@ class CpuChains(HostChains):
         """Run sweeps, and empty the 32-bit sums before they can overflow."""
         if self.sharing is not None and self.sharing.call(self, "sweep", num_sweeps, collect=collect):
             return
-        while num_sweeps > 0 and self.structure.num_variables:
-            count = self._make_room(num_sweeps, collect)
-            self._run(count, self._mode if collect else 0)
-            num_sweeps -= count
+        for count, mode in self._pieces(num_sweeps if self.structure.num_variables else 0, collect):
+            self._run(count, mode)
 
     def _run(self, num_sweeps: int, mode: int) -> None:
         size = num_sweeps * self._size
@@ -308,8 +306,8 @@ class CpuChains(HostChains):
     @cached_property
     def _sweeps(self) -> Any:
         """The compiled sweeps, imported when first needed: importing Numba takes half a second."""
-        module = {"field": "field_kernels", "layers": "layer_kernels", "product": "product_kernels"}
-        found = import_module(f"fastmix.chains.{module.get(self.kernel, 'kernels')}")
+        module = {"layers": "layer_kernels", "product": "product_kernels"}.get(self.kernel, "kernels")
+        found = import_module(f"fastmix.chains.{module}")
         return getattr(found, "random_sweeps" if self.kernel == "product" and self._scan else f"{self.kernel}_sweeps")
 
     def _run_block(self, block: _Block, num_sweeps: int, mode: int) -> None:
@@ -360,9 +358,7 @@ class CpuChains(HostChains):
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
         """Rounds of replica exchange: a sweep, then the exchange of configurations between neighboring sets."""
-        while num_rounds > 0:
-            count = self._make_room(num_rounds, collect)
-            mode = self._mode if collect else 0
+        for count, mode in self._pieces(num_rounds, collect):
             if self._side_by_side:  # every thread has ladders of its own
                 tasks = [partial(self._run_rounds, block, count, mode) for block in self.blocks]
                 self.threads.run(tasks, count * self._size)
@@ -371,7 +367,6 @@ class CpuChains(HostChains):
                     self._run(1, mode)
                     self.on_lanes(partial(self._exchange, r))
             self._round += count
-            num_rounds -= count
 
     def _run_rounds(self, block: _Block, num_rounds: int, mode: int) -> None:
         for r in range(self._round, self._round + num_rounds):

@@ -10,7 +10,7 @@ kernel                conditional distributions                             conf
 ``product_sweeps``    products of exponentiated weights                     any number, ``x[c, i]``
 ====================  ====================================================  ==========================================
 
-The last two have files of their own, and so have two layers of bits. They read the arrays of
+The last has a file of its own, and so have two layers of bits. They read the arrays of
 :mod:`fastmix.chains.layout`, and all visit the sites in the same order with one stream of random numbers per
 configuration (or per chunk of a large one), so that they give the same configurations, up to the rounding of
 probabilities. A threshold is a cumulative probability in units of 2^-32 (see :mod:`fastmix.chains.generator`). What is
@@ -27,13 +27,17 @@ from __future__ import annotations
 import numpy as np
 from numba import uint8, uint32, uint64
 
-from fastmix._jit import inner, outer
+from fastmix._jit import fused, inner, outer
 
-__all__ = ["fill_thresholds", "four_sweeps", "largest", "single_sweeps", "table_sweeps"]
+__all__ = ["field_sweeps", "fill_thresholds", "four_sweeps", "largest", "single_sweeps", "table_sweeps"]
 
 _UNIT = 4294967296.0  # 2^32
 _MOST = 4294967295.0  # the largest threshold, a certainty
 _INTEGER = 4503599627370496.0  # 2^52: adding it leaves a whole number in the low bits
+_INTEGER_BITS = 0x433 << 52  # of 2^52
+_LOG2E, _MAGIC = 1.4426950408889634, 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest integer behind
+_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
+_EXPONENT = 1023 << 52
 
 
 # -- random numbers -------------------------------------------------------------------------------------------------
@@ -80,6 +84,12 @@ def _random_site(n, a, b, d, e):  # type: ignore[no-untyped-def]
 def _fill(s0, s1, s2, s3, out):  # type: ignore[no-untyped-def]
     for c in range(len(out)):
         out[c], s0[c], s1[c], s2[c], s3[c] = _next(s0[c], s1[c], s2[c], s3[c])
+
+
+@inner
+def _copy(out, values):  # type: ignore[no-untyped-def]
+    for k in range(len(out)):
+        out[k] = values[k]
 
 
 # -- thresholds and sums --------------------------------------------------------------------------------------------
@@ -261,13 +271,9 @@ def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, 
     for _ in range(num_sweeps):
         for q in range(first_chunk, last_chunk):
             a, b, d, e = streams[0, q], streams[1, q], streams[2, q], streams[3, q]
-            count = chunks[q + 1] - chunks[q]
-            for _ in range(count * scan):
-                p, a, b, d, e = _random_site(n, a, b, d, e)
-                u, a, b, d, e = _next(a, b, d, e)
-                index = (x[around[p, 0]] << 3) | (x[around[p, 1]] << 2) | (x[around[p, 2]] << 1) | x[around[p, 3]]
-                x[order[p]] = uint8(u >= table[p, index])
-            for p in range(chunks[q] + count * scan, chunks[q + 1]):
+            for p in range(chunks[q], chunks[q + 1]):
+                if scan == 1:
+                    p, a, b, d, e = _random_site(n, a, b, d, e)
                 u, a, b, d, e = _next(a, b, d, e)
                 index = (x[around[p, 0]] << 3) | (x[around[p, 1]] << 2) | (x[around[p, 2]] << 1) | x[around[p, 3]]
                 threshold = table[p, index]
@@ -275,7 +281,7 @@ def four_sweeps(x, order, around, table, scan, chunks, first_chunk, last_chunk, 
                 x[order[p]] = state
                 if mode == 1:
                     sums[order[p]] += _shorten(threshold)
-                elif mode == 2:
+                elif mode == 2 and scan == 0:
                     sums[order[p]] += uint32(uint32(1 - state) << uint32(24))
             streams[0, q], streams[1, q], streams[2, q], streams[3, q] = a, b, d, e
         if mode == 2 and scan == 1:
@@ -315,3 +321,81 @@ def single_sweeps(  # type: ignore[no-untyped-def]
             for i in order[chunks[first_chunk] : chunks[last_chunk]]:
                 for j in range(x[i], cuts[i]):
                     sums[sum_starts[i] + j] += uint32(1 << 24)
+
+
+# -- many configurations of binary sites, log-odds; fused where that is both faster and more accurate ---------------
+
+
+@fused
+def _add_four(out, x, y, z, w, a, b, d, e):  # type: ignore[no-untyped-def]
+    """Four terms at once, so that the sums stay in registers; eight take longer than twice four."""
+    for c in range(len(out)):
+        out[c] = (((out[c] + a * x[c]) + b * y[c]) + d * z[c]) + e * w[c]
+
+
+@inner
+def _add_scaled(out, part, rung, weights):  # type: ignore[no-untyped-def]
+    for c in range(len(out)):
+        out[c] += weights[rung[c]] * part[c]
+
+
+@fused
+def _draw_by_odds(x, field, u, threshold):  # type: ignore[no-untyped-def]
+    """Draw 0.0 or 1.0 by log-odds, and leave the thresholds of 1 / (1 + exp(field)).
+
+    The exponential is 2^k times a polynomial on abs(r) <= ln(2) / 2, the best one of degree 8 for the relative error
+    (by Remez's algorithm): at most 7.8e-13, which moves a threshold by less than a thousandth of a unit of 2^-32.
+    Whole numbers are compared as they are in the low bits of floating-point numbers from 2^52 on.
+    """
+    for c in range(len(x)):
+        f = min(max(field[c], -700.0), 700.0)
+        shifted = np.float64(f * _LOG2E + _MAGIC)
+        power = np.int64((shifted.view(np.int64) << 52) + _EXPONENT).view(np.float64)
+        count = shifted - _MAGIC
+        r = (f - count * _LN2_HIGH) - count * _LN2_LOW
+        p = 2.472714171532563e-05
+        p = p * r + 0.0001991549591761959
+        p = p * r + 0.0013889179223924085
+        p = p * r + 0.008333266899922726
+        p = p * r + 0.04166666421271249
+        p = p * r + 0.16666666886100032
+        p = p * r + 0.5000000000620699
+        p = p * r + 0.9999999999805461
+        p = p * r + 0.9999999999997612
+        value = np.float64(min(_UNIT / (1.0 + p * power), _MOST) + _INTEGER)
+        x[c] = 1.0 if np.int64(np.int64(u[c]) + _INTEGER_BITS).view(np.float64) >= value else 0.0
+        threshold[c] = uint32(value.view(np.int64) & 0xFFFFFFFF)
+
+
+@outer
+def field_sweeps(  # type: ignore[no-untyped-def]
+    x, rung, coefficients, order, indptr, neighbors, weights, offsets, joined, streams, sums, num_sweeps, mode
+):
+    """Sweeps of lanes side by side for binary variables of any degree.
+
+    ``x`` (n, W) holds 0.0 and 1.0. The log-odds of variable ``i = order[p]`` under theta d are ``offsets[d, i]`` plus,
+    if ``joined[d]``, the sum of ``weights[d]`` times x over its neighbors, from ``indptr[p]`` on, a positive multiple
+    of four (some of weight 0); ``coefficients[d, rung]`` mixes the thetas.
+    """
+    width = x.shape[1]
+    top = width - sums.shape[1]
+    field, part = np.empty(width), np.empty(width)
+    u, threshold = np.empty(width, np.uint32), np.empty(width, np.uint32)
+    s0, s1, s2, s3 = streams[0], streams[1], streams[2], streams[3]
+    for _ in range(num_sweeps):
+        for p, i in enumerate(order):
+            _fill(s0, s1, s2, s3, u)
+            field[:] = 0.0
+            for theta in range(len(joined)):
+                w, part[:] = weights[theta], offsets[theta, i]
+                if joined[theta]:
+                    for k in range(indptr[p], indptr[p + 1], 4):
+                        y, z, v, t = x[neighbors[k]], x[neighbors[k + 1]], x[neighbors[k + 2]], x[neighbors[k + 3]]
+                        _add_four(part, y, z, v, t, w[k], w[k + 1], w[k + 2], w[k + 3])
+                if coefficients.size > 1:
+                    _add_scaled(field, part, rung, coefficients[theta])
+            _draw_by_odds(x[i], part if coefficients.size == 1 else field, u, threshold)
+            if mode == 1:
+                _collect(sums[i], threshold[top:])
+            elif mode == 2:
+                _count(sums[i], x[i, top:], 0)

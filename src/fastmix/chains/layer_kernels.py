@@ -17,8 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fastmix._jit import inner, outer
-from fastmix.chains.field_kernels import _draw_by_odds
-from fastmix.chains.kernels import _collect, _count, _fill
+from fastmix.chains.kernels import _collect, _copy, _count, _draw_by_odds, _fill
 
 __all__ = ["LANES", "ROWS", "add_products", "layers_sweeps"]
 
@@ -216,9 +215,3 @@ def layers_sweeps(  # type: ignore[no-untyped-def]
 def _put_bits(words, bits, shift):  # type: ignore[no-untyped-def]
     for k in range(len(words)):
         words[k] |= uint32(uint32(bits[k]) << shift)
-
-
-@inner
-def _copy(out, values):  # type: ignore[no-untyped-def]
-    for k in range(len(out)):
-        out[k] = values[k]

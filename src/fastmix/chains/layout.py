@@ -23,6 +23,7 @@ BLOCK_SITES = 128  # sites of one color that the product kernel takes side by si
 _CHUNK = 8192  # sites that share a stream in a large model
 _CHUNKED_SITES = 1 << 16  # from here on the chunks of a color can be shared between threads
 _MOST_ENTRIES = 1 << 24  # thresholds of all sets: 64 MiB
+_MOST_CODES = 1 << 16  # different surroundings of a site: codes have 16 bits
 _MOST_VALUES = 1 << 25  # exponentiated entries of all sets: 256 MiB; beyond, logarithms are added up at every update
 _SAFE_LOG = 600.0  # weights between exp(-600) and exp(600) neither under- nor overflow
 _POTTS = 1e-13  # differences between the entries of a Potts table off its diagonal that rounding makes
@@ -101,6 +102,11 @@ class Layout:
         return places
 
     @cached_property
+    def place_cuts(self) -> IntArray:
+        """States but the last of the variable at every place (n,)."""
+        return self.cuts[self.order]
+
+    @cached_property
     def by_place(self) -> tuple[IntArray, IntArray]:
         """The adjacency in the order of a sweep: row starts, and slots of ``adjacency.neighbors``."""
         return rows_of(self.structure.adjacency.indptr, self.order)
@@ -152,21 +158,12 @@ class Layout:
             self.fill_thresholds(sets.theta(k), starts[:-1] + k * sizes, table)
         return (*self._pattern_arrays, table)
 
-    @cached_property
-    def around(self) -> NDArray[np.int32]:
-        """Neighbors (n, 4) in the order of a sweep, padded in front by site n, whose state stays 0."""
-        graph, n = self.structure.adjacency, self.structure.num_variables
-        around = np.full((n, 4), n, dtype=np.int32)
-        for back in range(1, 5):
-            sites = np.flatnonzero(graph.degree >= back)
-            around[sites, 4 - back] = graph.neighbors[graph.indptr[sites + 1] - back]
-        return around[self.order]
-
     def four_arrays(self, sets: ParameterSets) -> tuple[NDArray[Any], ...]:
-        """For :func:`fastmix.chains.kernels.four_sweeps`: thresholds (n, 16) in the order of a sweep."""
+        """For :func:`fastmix.chains.kernels.four_sweeps`: neighbors and thresholds (n, 16) in the order of a sweep."""
         table = np.zeros(16 * len(self.order), dtype=np.uint32)
         self.fill_thresholds(sets.theta(0), 16 * self.places, table)
-        return self.order, self.around, table.reshape(-1, 16)
+        around = np.append(self.order, len(self.order))[self.groups[1]]
+        return self.order, around.astype(np.int32).reshape(-1, 4), table.reshape(-1, 16)
 
     def fill_thresholds(self, theta: FloatArray, starts: IntArray, table: NDArray[np.uint32]) -> None:
         """Fill in the thresholds of all patterns around every variable, from ``table[starts[i]]`` on."""
@@ -184,7 +181,7 @@ class Layout:
     # -- log-odds of binary variables -------------------------------------------------------------------------------
 
     def field_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.field_kernels.field_sweeps`: log-odds of state 1 as linear functions of states."""
+        """For :func:`fastmix.chains.kernels.field_sweeps`: log-odds of state 1 as linear functions of states."""
         thetas, coefficients = sets.linear()
         offsets, joint, _ = self.binary_terms(thetas)
         chunks, around = self.groups
@@ -204,6 +201,47 @@ class Layout:
             linear[d] += np.bincount(edges[:, 0], row[d] - zero[d], minlength=len(linear[d]))
             linear[d] += np.bincount(edges[:, 1], col[d] - zero[d], minlength=len(linear[d]))
         return linear, both - row - col + zero, thetas[:, :split:2].sum(axis=1) + zero.sum(axis=1)
+
+    # -- the same on a device, for few chains on a lattice ------------------------------------------------------------
+
+    @cached_property
+    def codes(self) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArray] | None:
+        """A code for the distances to the neighbors of every place, the distances of every code, where weights go.
+
+        Missing neighbors have distance 0, the place itself, and weight 0. None if 16 bits or the padding do not pay.
+        """
+        indptr, n = self.by_place[0], len(self.order)
+        degrees = np.diff(indptr)
+        degree = max(1, int(degrees.max(initial=0)))
+        if n == 0 or degree * n > 2 * len(self.neighbors) + 4 * n:
+            return None
+        owner = np.repeat(np.arange(n), degrees)
+        slot = np.arange(len(owner)) - np.repeat(indptr[:-1], degrees)
+        distances = np.zeros((n, degree), dtype=np.int32)
+        distances[owner, slot] = self.neighbors - owner
+        # Rows are told apart by a random linear function; equal keys are then checked to be equal rows.
+        factors = np.random.default_rng(0).integers(1, 2**63, size=degree, dtype=np.uint64)
+        key = np.zeros(n, dtype=np.uint64)
+        with np.errstate(over="ignore"):
+            for column, factor in zip(distances.T, factors, strict=True):
+                key += column.astype(np.uint64) * factor
+        kinds, some, codes = np.unique(key, return_index=True, return_inverse=True)
+        if len(kinds) > _MOST_CODES or (distances[some][codes] != distances).any():
+            return None
+        return codes.astype(np.uint16), distances[some], slot * n + owner
+
+    def coded_arrays(self, theta: FloatArray) -> tuple[NDArray[Any], ...]:
+        """For :func:`fastmix.chains.cuda.field_kernels.field_update`: weights and offsets in two parts each."""
+        assert self.codes is not None
+        codes, steps, places = self.codes
+        [linear], [joint], _ = self.binary_terms(theta[None])
+        weights = np.zeros(steps.shape[1] * len(codes))
+        weights[places] = joint[self.structure.adjacency.edge_ids[self.by_place[1]]]
+        parts = []
+        for values in (weights, linear[self.order]):
+            rounded = values.astype(np.float32)
+            parts += [rounded, (values - rounded).astype(np.float32)]
+        return codes, steps, *parts
 
     # -- two layers of bits -----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from fastmix.chains.kernels import (
     _accumulate,
     _collect,
     _compare,
+    _copy,
     _count,
     _next,
     _random_site,
@@ -110,12 +111,6 @@ def log_weights(i, x, logs, k, out):  # type: ignore[no-untyped-def]
             for s in range(count):
                 out[s] += weight * tables[d, base + s * factor_steps[f]]
     return _accumulate(out[:count])
-
-
-@inner
-def _set_weights(out, values):  # type: ignore[no-untyped-def]
-    for j in range(len(out)):
-        out[j] = values[j]
 
 
 @inner
@@ -217,7 +212,7 @@ def product_sweeps(  # type: ignore[no-untyped-def]
                     k, total = rung[c], totals[:width]
                     total[:] = 0.0  # as if everything was lost
                     if exponentiated:
-                        _set_weights(weights[: count * width], unary[k, unary_at[q] : unary_at[q + 1]])
+                        _copy(weights[: count * width], unary[k, unary_at[q] : unary_at[q + 1]])
                         for j in range(width):
                             for m in range(indptr[first + j], indptr[first + j + 1]):
                                 t = row[neighbors[m]]

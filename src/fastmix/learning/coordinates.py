@@ -12,7 +12,6 @@ For binary variables ``y = -1/sqrt(2), 1/sqrt(2)``, and an Ising model has ``c =
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -41,59 +40,33 @@ def contrasts(num_states: int) -> FloatArray:
     return q
 
 
-@dataclass(frozen=True, eq=False)
 class Coordinates:
-    """The vector ``v = (c, C)`` of a structure: contrasts of the variables, then of the edges, one after another."""
+    """The vector ``v = (c, C)`` of a structure: contrasts of the variables, then of the edges, one after another.
 
-    structure: Structure
+    Attributes
+    ----------
+    starts : int array (n + 1,)
+        Where the contrasts of every variable begin: ``v[starts[i]:starts[i + 1]]`` is c_i.
+    num_contrasts, size : int
+        Contrasts of all variables, D, and the length of v.
+    pair_starts : int array (m + 1,)
+        Where those of every edge begin: ``v[D + pair_starts[e]:D + pair_starts[e + 1]]``, row by row.
+    edge_of, rows, cols : int array (K,)
+        The edge of every entry of the tables, and the contrasts of its two variables.
+    binary : bool
+        Whether every variable has two states.
+    """
 
-    @cached_property
-    def starts(self) -> IntArray:
-        """Where the contrasts of every variable begin, (n + 1,): ``v[starts[i]:starts[i + 1]]`` is c_i."""
-        return offsets_of(self.structure.num_states - 1)
-
-    @cached_property
-    def num_contrasts(self) -> int:
-        """Contrasts of all variables, D."""
-        return int(self.starts[-1])
-
-    @cached_property
-    def pair_starts(self) -> IntArray:
-        """Where those of every edge begin, (m + 1,): ``v[D + pair_starts[e]:D + pair_starts[e + 1]]``, row by row."""
-        ends = self.structure.num_states[self.structure.edges] - 1
-        return offsets_of(ends[:, 0] * ends[:, 1])
-
-    @cached_property
-    def _entries(self) -> tuple[IntArray, IntArray, IntArray]:
-        """The edge of every entry of the tables, and the contrasts of its two variables, (K,) each."""
-        edge, row, col = table_positions(self.structure.num_states - 1, self.structure.edges)
-        i, j = self.structure.edges[edge].T
-        return edge, self.starts[i] + row, self.starts[j] + col
-
-    @property
-    def edge_of(self) -> IntArray:
-        """The edge of every entry of the tables, (K,)."""
-        return self._entries[0]
-
-    @property
-    def rows(self) -> IntArray:
-        """The contrast of the first variable of every entry of the tables, (K,)."""
-        return self._entries[1]
-
-    @property
-    def cols(self) -> IntArray:
-        """The contrast of the second variable of every entry of the tables, (K,)."""
-        return self._entries[2]
-
-    @property
-    def size(self) -> int:
-        """Length of v."""
-        return self.num_contrasts + int(self.pair_starts[-1])
-
-    @cached_property
-    def binary(self) -> bool:
-        """Whether every variable has two states."""
-        return bool((self.structure.num_states == 2).all())
+    def __init__(self, structure: Structure) -> None:
+        self.structure = structure
+        widths, edges = structure.num_states - 1, structure.edges
+        self.starts, self.pair_starts = offsets_of(widths), offsets_of(widths[edges].prod(axis=1))
+        self.num_contrasts = int(self.starts[-1])
+        self.size = self.num_contrasts + int(self.pair_starts[-1])
+        self.edge_of, row, col = table_positions(widths, edges)
+        i, j = edges[self.edge_of].T
+        self.rows, self.cols = self.starts[i] + row, self.starts[j] + col
+        self.binary = bool((widths == 1).all())
 
     @cached_property
     def tables(self) -> list[FloatArray]:
@@ -190,6 +163,10 @@ class Coordinates:
             cols = result[structure.unary_offsets[j[chosen]][:, None] + np.arange(len(qb))]
             result[split + table] += (rows[:, :, None] / len(qb) + cols[:, None, :] / len(qa)).reshape(table.shape)
         return result
+
+    def moment_error(self, difference: FloatArray) -> float:
+        """The largest of these probabilities."""
+        return float(np.abs(self.to_probabilities(difference)).max(initial=0.0))
 
     def from_parameters(self, theta: FloatArray) -> tuple[FloatArray, float]:
         """The v of any finite parameters, and the constant by which their log-weights are larger."""

@@ -311,7 +311,7 @@ def _closed_form(job: Job, tree: MarkovRandomField) -> LearnResult:
     validation, _ = validate(job, model, data)
     return LearnResult(
         model=model, objective="likelihood", moments="closed form", status=Status.OK, value=value,
-        ridge=0.0, l1=0.0, within=None, norms=model_norms(model), moment_error=goal.moment_error(gradient),
+        ridge=0.0, l1=0.0, within=None, norms=model_norms(model), moment_error=coordinates.moment_error(gradient),
         bias_bound=None, validation_log_likelihood=validation, num_rows=job.data.num_rows, seed=job.seed,
         stats={"stopped_by": "done", "num_iterations": 0},
     )  # fmt: skip

@@ -1,15 +1,19 @@
 """What learning minimises: minus the mean log-likelihood, exact, or minus the mean log-pseudo-likelihood.
 
-All take the vector v of :class:`fastmix.learning.coordinates.Coordinates` and return a value and its exact derivative.
+Objectives take the vector v of :class:`fastmix.learning.coordinates.Coordinates`, and return a value and its exact
+derivative.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._memory import available_memory, check_memory
@@ -21,9 +25,11 @@ from fastmix.learning.data import MISSING, Dataset
 from fastmix.model import MarkovRandomField
 
 __all__ = [
-    "MOST_COMPLETIONS", "DataTerm", "Enumerated", "ExactLikelihood", "Objective", "PseudoLikelihood", "TreeSums",
-    "exact_model_term",
+    "MOST_COMPLETIONS", "DataTerm", "Enumerated", "ExactLikelihood", "FloatMatrix", "Objective", "PseudoLikelihood",
+    "Quadratic", "TreeSums", "exact_model_term",
 ]  # fmt: skip
+
+FloatMatrix = NDArray[np.float32]
 
 _MOST_CONFIGURATIONS = 1 << 22  # of a model that is enumerated: 32 MiB, a few hundredths of a second
 MOST_COMPLETIONS = 1 << 16  # of missing values that depend on each other
@@ -312,6 +318,43 @@ class ExactLikelihood(Objective):
         weight, observed = self.data_term.evaluate(v)
         return log_z - weight, moments - observed
 
-    def moment_error(self, gradient: FloatArray) -> float:
-        """The largest difference between probabilities of states and pairs of the model and of the data."""
-        return float(np.abs(self.coordinates.to_probabilities(gradient)).max(initial=0.0))
+
+# -- the Hessian of the likelihood ------------------------------------------------------------------------------------
+
+
+class Quadratic:
+    """The Hessian of the log-likelihood as something to multiply by: covariances of the features of weighted rows.
+
+    Single precision is plenty for a Hessian, and half the time. Rows come in parts (rows, n), the weights of all
+    parts together; they add up to 1.
+    """
+
+    def __init__(self, coordinates: Coordinates, rows: Sequence[NDArray[Any]], weights: FloatArray) -> None:
+        self.coordinates = coordinates
+        # A last column of ones, so that linear terms are quadratic as well. (Products of rows of five numbers and a
+        # vector, in single precision, can warn of invalid values: OpenBLAS 0.3.31 with AVX-512 adds up what is on the
+        # stack, and leaves that out of the result.)
+        y = np.ones((len(weights), coordinates.num_contrasts + 1), dtype=np.float32)
+        first = 0
+        for part in rows:
+            y[first : first + len(part), :-1] = coordinates.encode(part)
+            first += len(part)
+        self._keep(y, weights.astype(np.float32))
+
+    def apply(self, v: FloatArray) -> FloatArray:
+        """The covariance of every feature with the log-weight at v, (size,)."""
+        d = self.coordinates.num_contrasts
+        matrix = np.zeros((d + 1, d + 1), dtype=np.float32)
+        matrix[:d, :d] = self.coordinates.matrix(v)
+        matrix[:d, d] = matrix[d, :d] = v[:d]
+        image = self._multiply(matrix)
+        return self.coordinates.gather(image[d, :d], image[:d, :d]).astype(np.float64)
+
+    def _keep(self, y: FloatMatrix, weights: FloatMatrix) -> None:
+        self._y, self._weights = y, weights
+
+    def _multiply(self, matrix: FloatMatrix) -> NDArray[Any]:
+        """``sum_r w_r (e_r - mean e) y_r y_r'`` with ``e_r = y_r' matrix y_r / 2``."""
+        energies = np.float32(0.5) * np.einsum("rk,rk->r", self._y @ matrix, self._y)
+        energies = self._weights * (energies - self._weights @ energies)
+        return np.asarray(self._y.T @ (energies[:, None] * self._y))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from fastmix._clock import Clock, OutOfTimeError
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.objectives import ExactLikelihood, Objective
 
-__all__ = ["Ball", "Scaling", "Search", "minimise", "shrink_tables", "table_norms"]
+__all__ = ["Ball", "Scaling", "Search", "backward", "minimise", "shrink_tables", "table_cost", "table_norms"]
 
 
 Report = Callable[[dict[str, Any], FloatArray], None]  # an entry of the history, and the v that it is about
@@ -107,7 +108,7 @@ class Search:
         v = self.scaling.to_v(z)
         value, gradient = self.objective.evaluate(v)
         if isinstance(self.objective, ExactLikelihood):
-            self._error_here = self.objective.moment_error(gradient)
+            self._error_here = self.objective.coordinates.moment_error(gradient)
         return value + 0.5 * self.ridge * float(v @ v), self.scaling.pull(gradient + self.ridge * v), v
 
     def note(self, v: FloatArray, value: float, norm: float, *, last: bool = False) -> None:
@@ -178,23 +179,14 @@ def _lbfgs(best: Search, v: FloatArray, tol: float, max_iter: int) -> None:
 
 def _proximal(best: Search, v: FloatArray, l1: float, ball: Ball | None, tol: float, max_iter: int) -> None:
     """Accelerated proximal gradient steps with backtracking, begun anew whenever the momentum points uphill."""
-    scaling, coordinates = best.scaling, best.scaling.coordinates
-
-    def cost(at: FloatArray) -> float:
-        return l1 * float(table_norms(coordinates, at).sum()) if l1 else 0.0
-
-    def backward(z: FloatArray, lipschitz: float) -> FloatArray:
-        if ball is not None:
-            return scaling.from_v(ball(scaling.to_v(z)))
-        return shrink_tables(coordinates, z, l1 * scaling.scales[coordinates.num_contrasts :] / lipschitz)
-
+    scaling, cost = best.scaling, partial(table_cost, best.scaling.coordinates, l1)
     z = scaling.from_v(v if ball is None else ball(v))
     value, gradient, at = best.smooth(z)
     best.note(at, value + cost(at), math.inf)
     ahead, ahead_value, ahead_gradient, t, lipschitz = z, value, gradient, 1.0, 1.0
     for _ in range(max_iter):
         while True:
-            new = backward(ahead - ahead_gradient / lipschitz, lipschitz)
+            new = backward(scaling, ahead - ahead_gradient / lipschitz, l1, ball, lipschitz)
             move = new - ahead
             new_value, new_gradient, new_at = best.smooth(new)
             bound = ahead_value + float(ahead_gradient @ move) + 0.5 * lipschitz * float(move @ move)
@@ -223,6 +215,19 @@ def table_norms(coordinates: Coordinates, v: FloatArray) -> FloatArray:
     """Frobenius norm of every table, (m,); ``2 |J|`` for an Ising coupling."""
     squares = v[coordinates.num_contrasts :] ** 2
     return np.sqrt(np.bincount(coordinates.edge_of, squares, coordinates.structure.num_edges))
+
+
+def table_cost(coordinates: Coordinates, l1: float, v: FloatArray) -> float:
+    """The l1 term."""
+    return l1 * float(table_norms(coordinates, v).sum()) if l1 else 0.0
+
+
+def backward(scaling: Scaling, z: FloatArray, l1: float, ball: Ball | None, lipschitz: float) -> FloatArray:
+    """The proximal step for the l1 term, or for a set, from z."""
+    if ball is not None:
+        return scaling.from_v(ball(scaling.to_v(z)))
+    by = l1 * scaling.scales[scaling.coordinates.num_contrasts :] / lipschitz
+    return shrink_tables(scaling.coordinates, z, by)
 
 
 def shrink_tables(coordinates: Coordinates, v: FloatArray, by: FloatArray | float) -> FloatArray:

@@ -22,8 +22,7 @@ from fastmix.chains.cuda.device import check_memory, is_simulated, require_cuda,
 from fastmix.chains.cuda.kernels import add_up
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import Dataset
-from fastmix.learning.objectives import PseudoLikelihood
-from fastmix.learning.quadratic import FloatMatrix, Quadratic
+from fastmix.learning.objectives import FloatMatrix, PseudoLikelihood, Quadratic
 
 __all__ = ["CudaPseudoLikelihood", "CudaQuadratic"]
 

@@ -24,9 +24,8 @@ from fastmix.chains.base import Chains
 from fastmix.learning.clamped import ClampedRows
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.log_z import independent_parameters
-from fastmix.learning.objectives import DataTerm
-from fastmix.learning.optimise import Ball, Report, Scaling, shrink_tables, table_norms
-from fastmix.learning.quadratic import Quadratic
+from fastmix.learning.objectives import DataTerm, Quadratic
+from fastmix.learning.optimise import Ball, Report, Scaling, backward, table_cost
 from fastmix.learning.resume import Rounds
 from fastmix.methods.tempering.rungs import respace
 from fastmix.model import MarkovRandomField
@@ -122,7 +121,7 @@ def sampled_likelihood(
             result.num_rounds += 1
             worse = run.kept is not None and gap > max(1.5 * run.promised, 4.0 * noise)
             stuck = run.kept is not None and gap > 0.7 * run.promised
-            error = run.moment_error(difference)
+            error = run.coordinates.moment_error(difference)
             if worse and run.kept is not None and run.share > _LEAST_SHARE:
                 run.most = 0.6 * run.share  # for a while
                 run.share *= 0.4
@@ -357,10 +356,6 @@ class _Run:
                 return
             self.burn_in = 1 + int(1.25 * self.burn_in)
 
-    def moment_error(self, difference: FloatArray) -> float:
-        """The largest difference between probabilities of states and pairs of the model and of the data."""
-        return float(np.abs(self.coordinates.to_probabilities(difference)).max(initial=0.0))
-
     # -- the step -----------------------------------------------------------------------------------------------------
 
     def _model_here(self) -> None:
@@ -433,7 +428,8 @@ class _Run:
         for _ in range(2 * _SOLVER_STEPS):
             while True:
                 self.clock.check()
-                new = self._backward(ahead - (gradient + of_ahead) / self._largest)
+                step = (gradient + of_ahead) / self._largest
+                new = backward(self.scaling, ahead - step, self.l1, self.ball, self._largest)
                 of_new, moved = self._apply(new - z), new - ahead
                 rounding = 1e-4 * float(np.linalg.norm(moved) * np.linalg.norm(of_new))
                 if float(moved @ (of_new - of_ahead)) <= self._largest * float(moved @ moved) + rounding:
@@ -448,17 +444,9 @@ class _Run:
             if float(moved @ moved) <= 1e-6 * float((at - z) @ (at - z)):
                 break
         step = at - z
-        gain = -float(gradient @ step) - 0.5 * float(step @ of_at) - self._cost(at) + self._cost(z)
+        before, after = (table_cost(self.coordinates, self.l1, self.scaling.to_v(some)) for some in (z, at))
+        gain = -float(gradient @ step) - 0.5 * float(step @ of_at) - after + before
         return step, max(gain, 0.0)
-
-    def _cost(self, z: FloatArray) -> float:
-        return self.l1 * float(table_norms(self.coordinates, self.scaling.to_v(z)).sum()) if self.l1 else 0.0
-
-    def _backward(self, z: FloatArray) -> FloatArray:
-        if self.ball is not None:
-            return self.scaling.from_v(self.ball(self.scaling.to_v(z)))
-        d = self.coordinates.num_contrasts
-        return shrink_tables(self.coordinates, z, self.l1 * self.scaling.scales[d:] / self._largest)
 
 
 def start_chains(chains: Chains, data: Dataset, num_states: IntArray, rng: np.random.Generator) -> None:

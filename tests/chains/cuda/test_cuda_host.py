@@ -14,10 +14,10 @@ from scipy import stats
 
 import oracle
 from fastmix import MarkovRandomField, UnfitMethodError
+from fastmix.chains import layout as chain_layout
 from fastmix.chains.cuda import device as cuda_device
-from fastmix.chains.cuda import layout as cuda_layout
 from fastmix.chains.cuda.device import choose_cuda_kernel, choose_group_size, cuda_available, plan_launch
-from fastmix.chains.cuda.layout import DeviceLayout, pack_states, unpack_states
+from fastmix.chains.cuda.reading import pack_states, unpack_states
 from fastmix.instances import ising_grid, ising_regular, potts_grid
 from oracle import lopsided, random_states
 from oracle.cuda import philox
@@ -118,38 +118,38 @@ def test_groups_keep_the_sums_small():
 
 def test_log_odds_are_split_without_loss():
     for model in (lopsided_binary(), dense_binary(), ising_regular(20, 3, coupling_max=2.0, seed=0)):
-        layout = DeviceLayout(model.structure)
-        fields, degree = layout.field_tables(model.parameters)
+        layout = chain_layout.Layout(model.structure)
+        codes, steps, weights, weight_rests, offsets, offset_rests = layout.coded_arrays(model.parameters)
         n = model.num_variables
         for x in random_states(model, 5):
             by_place = np.append(x[layout.order], 0)
             for place in range(n):
                 p = oracle.conditional(model, int(layout.order[place]), x.tolist())
                 expected = np.log(p[1]) - np.log(p[0])
-                at = np.arange(degree) * n + place
-                near = place + fields["steps"][fields["codes"][place]]
-                exact = fields["weights"].astype(np.float64) + fields["weight_rests"]
-                offset = float(fields["offsets"][place]) + float(fields["offset_rests"][place])
+                at = np.arange(steps.shape[1]) * n + place
+                near = place + steps[codes[place]]
+                exact = weights.astype(np.float64) + weight_rests
+                offset = float(offsets[place]) + float(offset_rests[place])
                 assert offset + exact[at] @ by_place[near] == pytest.approx(expected, abs=1e-9)
 
 
 def test_codes_are_used_where_few_do(monkeypatch):
     grid = ising_grid(30, 40, coupling_max=1.0, seed=0)
-    layout = DeviceLayout(grid.structure)
-    tables, degree = layout.field_tables(grid.parameters)
-    assert degree == 4
-    assert len(tables["steps"]) < 40
+    layout = chain_layout.Layout(grid.structure)
+    codes, steps, weights = layout.coded_arrays(grid.parameters)[:3]
+    assert steps.shape[1] == 4
+    assert len(steps) < 40
     for place in range(grid.num_variables):
-        near = place + tables["steps"][tables["codes"][place]]
+        near = place + steps[codes[place]]
         expected = layout.neighbors[slice(*layout.by_place[0][place : place + 2])]
         assert near[: len(expected)].tolist() == expected.tolist()
         assert (near[len(expected) :] == place).all()
-        assert (tables["weights"].reshape(4, -1)[len(expected) :, place] == 0).all()
+        assert (weights.reshape(4, -1)[len(expected) :, place] == 0).all()
     star = MarkovRandomField.ising([(0, i) for i in range(1, 20)], 1.0)
-    assert DeviceLayout(star.structure).codes is None  # mostly padding
-    monkeypatch.setattr(cuda_layout, "_MOST_CODES", 100)
+    assert chain_layout.Layout(star.structure).codes is None  # mostly padding
+    monkeypatch.setattr(chain_layout, "_MOST_CODES", 100)
     scattered = ising_regular(200, 3, coupling_max=1.0, seed=1)
-    assert DeviceLayout(scattered.structure).codes is None
+    assert chain_layout.Layout(scattered.structure).codes is None
 
 
 def test_states_survive_packing():

@@ -122,6 +122,9 @@ class CudaChains(DeviceChains):
         self._per_chain = group_size % self.width != 0 or self.width == 1
         if not self._per_chain:
             self._most_collected = _MOST_GROUPED
+        self._lanes = self._capacity if self._per_chain else self._units  # sums of a row as the kernel adds to them
+        self._per_total = 1 if self._per_chain else group_size // self.width  # of these
+        self._columns = self._lanes // self._per_total
         self._num_rows = int((structure.num_states - 1).sum())
         self._together: dict[Any, tuple[Any, int]] = {}
         self._tables: tuple[Any, ...] = ()
@@ -143,13 +146,14 @@ class CudaChains(DeviceChains):
         elif self.kernel == "logit":
             self._tables = (*self._links[:5], self._load_values(), *self._links[5:7], self._sum_rows)
         else:
-            arrays, self._degree = self._layout.field_tables(self.sets.coefficients[0] @ self.sets.thetas)
-            self._tables = (*[self._put(name, values) for name, values in arrays.items()], np.uint32(self._n))
+            arrays = self._layout.coded_arrays(self.sets.coefficients[0] @ self.sets.thetas)
+            self._degree = arrays[1].shape[1]
+            self._tables = (*[self._put(f"field {k}", a) for k, a in enumerate(arrays)], np.uint32(self._n))
         if self.num_sets > 1:
             self._load_exchange()
 
     def _fill_tables(self) -> None:
-        from fastmix.chains.cuda import table_kernels as kernels
+        from fastmix.chains.cuda import kernels
 
         if self.kernel == "packed-field":
             _, chunks, partial, margins, _, _, weights, offsets, _ = self._tables
@@ -159,8 +163,11 @@ class CudaChains(DeviceChains):
             )  # fmt: skip
             return
         table = self._table
-        if self._factors:
-            table.copy_to_device(self._host_thresholds())
+        if self._factors:  # as for the CPU
+            filled = np.zeros((self.num_sets, table.size // self.num_sets), np.uint32)
+            for k, row in enumerate(filled):
+                self._layout.fill_thresholds(self.sets.theta(k), self._table_starts[self._layout.places], row)
+            table.copy_to_device(filled.reshape(-1))
         else:
             self._start(
                 kernels.fill_thresholds, 16 * self._n * self.num_sets, self._load_values(),
@@ -172,13 +179,6 @@ class CudaChains(DeviceChains):
             steps = (128, 1) if self._launch.block_x >= 32 else (1, rows)
             sizes = [np.uint64(k) for k in (rows, *steps)]
             self._start(kernels.fill_masks, rows, table, *sizes, self._tables[1], self._tables[3])
-
-    def _host_thresholds(self) -> NDArray[np.uint32]:
-        """Tables of models with factors, which the layout fills for the CPU as well."""
-        table = np.zeros((self.num_sets, self._table.size // self.num_sets), np.uint32)
-        for k, row in enumerate(table):
-            self._layout.fill_thresholds(self.sets.theta(k), self._table_starts[self._layout.places], row)
-        return table.reshape(-1)
 
     def get_random_state(self) -> NDArray[np.uint64]:
         """The key and the number of the next sweep."""
@@ -193,10 +193,8 @@ class CudaChains(DeviceChains):
 
     def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
         """Run sweeps, and wait for the device at the end."""
-        while num_sweeps > 0 and self._n:
-            count = self._make_room(num_sweeps, collect)
-            self._run(count, self._mode if collect else 0)
-            num_sweeps -= count
+        for count, mode in self._pieces(num_sweeps if self._n else 0, collect):
+            self._run(count, mode)
         self._cuda.synchronize()
 
     def _run(self, num_sweeps: int, mode: int) -> None:
@@ -280,10 +278,8 @@ class CudaChains(DeviceChains):
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
         """Rounds of replica exchange, many of them in one launch; see :class:`fastmix.chains.base.Chains`."""
-        while num_rounds > 0:
-            count = self._make_room(num_rounds, collect)
-            self._run_rounds(count, self._mode if collect else 0)
-            num_rounds -= count
+        for count, mode in self._pieces(num_rounds, collect):
+            self._run_rounds(count, mode)
         self._cuda.synchronize()
 
     def _run_rounds(self, num_rounds: int, mode: int) -> None:
@@ -322,7 +318,7 @@ class CudaChains(DeviceChains):
         if not self._n or not self._mode:
             return np.zeros((int(self.structure.unary_offsets[-1]), groups))
         self._empty_sums()
-        totals = self._totals.copy_to_host()[: self._num_rows * self._num_columns]
+        totals = self._totals.copy_to_host()[: self._num_rows * self._columns]
         self._totals.copy_to_device(np.zeros(self._totals.size, dtype=np.uint64))
         if self._per_chain:
             row, chain, unit = (8 * step for step in self._sum_steps)
@@ -343,21 +339,9 @@ class CudaChains(DeviceChains):
         if self._collected and self._num_rows:
             from fastmix.chains.cuda.reading_kernels import empty_sums
 
-            per_group = 1 if self._per_chain else self.group_size // self.width
-            sizes = [np.uint64(k) for k in (self._num_rows, self._lanes, per_group)]
-            count = self._num_rows * (self._lanes // per_group)
-            self._start(empty_sums, count, self._sums, self._totals, *sizes)
+            sizes = [np.uint64(k) for k in (self._num_rows, self._lanes, self._per_total)]
+            self._start(empty_sums, self._num_rows * self._columns, self._sums, self._totals, *sizes)
         super()._empty_sums()
-
-    @property
-    def _lanes(self) -> int:
-        """Sums of a row as the kernel adds to them."""
-        return self._capacity if self._per_chain else self._units
-
-    @property
-    def _num_columns(self) -> int:
-        """Totals of a row."""
-        return self._lanes if self._per_chain else self._lanes // (self.group_size // self.width)
 
     @property
     def _sum_steps(self) -> tuple[int, int, int]:
@@ -383,13 +367,9 @@ class CudaChains(DeviceChains):
         large = not self._packed and structure.num_states.max() > 256
         dtype = np.dtype(np.uint32 if self._packed else np.uint16 if large else np.uint8)
         sum_dtype = np.dtype(np.uint32 if self._per_chain else np.uint64)
-        sums, totals = (self._num_rows * k if self._mode else 0 for k in (self._lanes, self._num_columns))
-        entries = 0
-        if self.kernel == "packed":
-            entries = self.num_sets * n * 16
-        elif self.kernel == "packed-field":
-            entries = self.num_sets * 16 * int(self._layout.groups[0][-1])
-        elif self.kernel == "table":
+        sums, totals = (self._num_rows * k if self._mode else 0 for k in (self._lanes, self._columns))
+        entries = self.num_sets * 16 * int(self._layout.groups[0][-1]) if self._packed else 0
+        if self.kernel == "table":
             entries = self.num_sets * int(self._layout.patterns[0] @ self._layout.cuts)
             if entries >= _MOST_STATES:
                 raise ResourceError(f"the GPU sampler takes tables of fewer than 2^32 entries, got {entries:,}")

@@ -7,25 +7,14 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from fastmix._memory import format_bytes
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model.structure import Structure
 
 __all__ = [
-    "CudaKernel",
-    "Launch",
-    "check_memory",
-    "choose_cuda_kernel",
-    "choose_group_size",
-    "cuda_available",
-    "is_simulated",
-    "num_multiprocessors",
-    "plan_launch",
-    "require_cuda",
-    "start_kernel",
-]
+    "CudaKernel", "Launch", "check_memory", "choose_cuda_kernel", "choose_group_size", "cuda_available",
+    "is_simulated", "num_multiprocessors", "plan_launch", "require_cuda", "start_kernel",
+]  # fmt: skip
 
 CudaKernel = Literal["packed", "packed-field", "field", "table", "logit"]
 
@@ -220,24 +209,17 @@ def plan_launch(
     Launch(wide=1, block_x=4, block_y=32, grid_y=1)
     """
     tasks = -(-max(1, largest_color) // _SITES.get(kernel, 1))
+    enough = 1 << (tasks - 1).bit_length()  # the power of two above
     if several:
         block_x, block_y = _SEVERAL[kernel]
-        return Launch(1, block_x, min(block_y, _power_above(tasks)))
-    share = _power_below(max(1, units // multiprocessors))
+        return Launch(1, block_x, min(block_y, enough))
+    share = 1 << (max(1, int(units) // multiprocessors).bit_length() - 1)
     block_x = min(32, share)
     wide = min(_WIDE, share // block_x) if kernel == "packed" else 1
-    block_y = min(max(1, _THREADS[kernel] // block_x), max(32 // block_x, _power_above(tasks)))
+    block_y = min(max(1, _THREADS[kernel] // block_x), max(32 // block_x, enough))
     blocks = -(-units // (block_x * wide))
     grid_y = 1
     if blocks < multiprocessors and tasks > _SPREAD * block_y:
         block_y = min(block_y, _SHARED_THREADS // block_x)
         grid_y = -(-tasks // block_y)
     return Launch(wide, block_x, block_y, grid_y)
-
-
-def _power_below(value: int) -> int:
-    return 1 << (int(value).bit_length() - 1)
-
-
-def _power_above(value: int) -> int:
-    return 1 << int(np.ceil(np.log2(value)))

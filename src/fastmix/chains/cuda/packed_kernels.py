@@ -130,7 +130,7 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
     x: with fewer than 32 the threads of a warp update different sites. Its tables are ``around`` uint32 (n, 4), the
     neighbors, padded in front with row n; ``masks`` int8 (models, n, 128), or with few lanes (128, models, n), so that
     those of neighboring sites are read together; ``table`` and ``terms`` uint32 (models, n, 16), see
-    :func:`fastmix.chains.cuda.table_kernels.fill_masks`; n, and n times the number of models.
+    :func:`fastmix.chains.cuda.kernels.fill_masks`; n, and n times the number of models.
     """
     wide = lanes >= 32
 

@@ -15,12 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix.chains.base import Chains
 from fastmix.chains.cuda.device import Launch, cuda_available, require_cuda, start_kernel
-from fastmix.chains.cuda.layout import DeviceLayout, pack_states, unpack_states
-from fastmix.chains.layout import rows_of
+from fastmix.chains.layout import Layout, rows_of
 from fastmix.chains.patches import Patch, whole_patch
 from fastmix.model.structure import Structure
 
-__all__ = ["DeviceChains"]
+__all__ = ["DeviceChains", "pack_states", "unpack_states"]
 
 _BLOCKS, _THREADS = 1024, 128  # of kernels beside the sweeps, at most
 _MOST_BLOCKS = 1 << 15  # along any axis, a block for every term or patch; the device takes 2^16 - 1 along y
@@ -44,13 +43,12 @@ class DeviceChains(Chains):
         self.device = cuda_available()[1]
         self.structure, self.num_chains, self.num_sets = structure, num_chains, num_sets
         self._n, self._total = structure.num_variables, num_sets * num_chains
-        self._layout = DeviceLayout(structure)
+        self._layout = Layout(structure)
         self._factors = structure.num_factors > 0
         self._rooms: dict[str, Any] = {}
         self._batches: tuple[object, list[_Batch]] = None, []
         self._values: Any = None
-        self._held: FloatArray | None = None
-        self._device_thetas: list[Any] = []
+        self._held: FloatArray | None = None  # what the thetas on the device are
 
     # -- configurations -----------------------------------------------------------------------------------------------
 
@@ -103,12 +101,15 @@ class DeviceChains(Chains):
     def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
         """``thetas[d] @ f(x)`` of every configuration, (D, K * C); of those that are loaded by default."""
         given = self.sets.thetas if thetas is None else np.atleast_2d(np.asarray(thetas, dtype=np.float64))
-        result = np.zeros((len(given), self._total))
+        result, size = np.zeros((len(given), self._total)), self.num_parameters
         if self._n:
-            values = self._bases if thetas is None else self._split(self._put("other thetas", given))
+            if thetas is None and self._held is not given:
+                self._held = given
+                self._put("thetas", given)
+            values = self._rooms["thetas"] if thetas is None else self._put("other thetas", given)
             rows = self._room("rows", self._total)
-            for row, theta in zip(result, values, strict=True):
-                self._add_up(self._whole, theta, rows)
+            for d, row in enumerate(result):
+                self._add_up(self._whole, values[d * size : (d + 1) * size], rows)
                 row[:] = rows.copy_to_host()[: self._total]
         return result
 
@@ -136,9 +137,8 @@ class DeviceChains(Chains):
             rows = np.uint64(batch.num_patches), np.uint64(self._total)
             start_kernel(centre_rows, shape, energies, *rows)
             self._count(batch, energies)
-        return np.asarray(self._rooms["results"].copy_to_host()) / (
-            self._total - 1
-        )  # unbiased: the mean is estimated too
+        # Unbiased: the mean is estimated too.
+        return np.asarray(self._rooms["results"].copy_to_host()) / (self._total - 1)
 
     def add_pairs(self, out: FloatArray, *, average: bool) -> None:
         """Add the pairs of states on every edge, over the chains at the last set, to ``out``; see ``Chains``."""
@@ -192,10 +192,8 @@ class DeviceChains(Chains):
     def _term_offsets(self) -> IntArray:
         """Where the parameters of every variable, edge and factor begin, and their end."""
         structure = self.structure
-        tables = np.append(
-            structure.pairwise_offsets[1:], structure.pairwise_offsets[-1] + structure.factor_offsets[1:]
-        )
-        return np.append(structure.unary_offsets, structure.unary_offsets[-1] + tables)
+        pairs = structure.unary_offsets[-1] + structure.pairwise_offsets
+        return np.concatenate([structure.unary_offsets, pairs[1:], pairs[-1] + structure.factor_offsets[1:]])
 
     def _describe(self, terms: IntArray) -> tuple[NDArray[Any], ...]:
         """Rows, steps and offsets of some terms: variables, then edges, then factors; see ``entry_finder``."""
@@ -225,18 +223,6 @@ class DeviceChains(Chains):
         if self._values is None:
             self._values = self._put("values", np.stack([self.sets.theta(k) for k in range(self.num_sets)]))
         return self._values
-
-    @property
-    def _bases(self) -> list[Any]:
-        """Each of the thetas that are loaded, on the device."""
-        if self._held is not self.sets.thetas:
-            self._held = self.sets.thetas
-            self._device_thetas = self._split(self._put("thetas", self._held))
-        return self._device_thetas
-
-    def _split(self, thetas: Any) -> list[Any]:
-        size = self.num_parameters
-        return [thetas[first : first + size] for first in range(0, thetas.size, size)]
 
     @cached_property
     def _links(self) -> tuple[Any, ...]:
@@ -326,3 +312,24 @@ class _Batch:
         self.pieces, self.starts = put(np.array(pieces, dtype=np.int64)), put(np.array(starts, dtype=np.int64))
         self.core = tuple(put(a) for a in chains._describe(core)), put(sizes), put(owners)
         self.num_patches, self.num_pieces, self.num_core = len(patches), len(pieces) - 1, len(core)
+
+
+def pack_states(states: NDArray[Any], sites: NDArray[Any], stride: int, dtype: Any, *, packed: bool) -> NDArray[Any]:
+    """Configurations (count, n) as rows (n + 1, stride) by the place of their sites, the last of them 0.
+
+    Packed, configuration 32 w + b is bit b of word w; otherwise it is an element of its own.
+    """
+    count, n = states.shape
+    rows = np.zeros((n + 1, 32 * stride if packed else stride), dtype=np.uint8 if packed else dtype)
+    rows[:-1, :count] = states.astype(rows.dtype).T[sites]
+    return np.packbits(rows, axis=1, bitorder="little").view(np.uint32) if packed else rows
+
+
+def unpack_states(rows: NDArray[Any], sites: NDArray[Any], count: int, *, packed: bool) -> IntArray:
+    """The configurations (count, n) that :func:`pack_states` was given."""
+    states = np.ascontiguousarray(rows[:-1])
+    if packed:
+        states = np.unpackbits(states.view(np.uint8), axis=1, bitorder="little")
+    result = np.empty((count, len(states)), dtype=np.int64)
+    result[:, sites] = states[:, :count].T
+    return result

@@ -24,16 +24,9 @@ from fastmix._jit import cuda_jit
 from fastmix.chains.cuda.kernels import add_up
 
 __all__ = [
-    "PAIR_UNIT",
-    "centre_rows",
-    "count_kernel",
-    "empty_sums",
-    "energy_kernel",
-    "entry_finder",
-    "gather_kernel",
-    "pair_kernel",
-    "sum_pieces",
-]
+    "PAIR_UNIT", "centre_rows", "count_kernel", "empty_sums", "energy_kernel", "entry_finder", "gather_kernel",
+    "pair_kernel", "sum_pieces",
+]  # fmt: skip
 
 PAIR_UNIT = 1 << 31  # half a unit of an edge marginal
 _MOST_THREADS = 128  # of a block that adds up; a power of two
