@@ -32,7 +32,9 @@ _WINDOW = 50  # iterations undamped without progress that end a stage; a damped 
 _PROGRESS = 0.8  # the smallest change of a window, as a fraction of the smallest before, that counts as progress
 _CHUNK = 25  # iterations between two looks at the progress
 _CHUNK_WORK = 2e7  # table entries between two looks at the clock and the keyboard: a fraction of a second
-_ODDS_LOG_RANGE = 300.0  # products of two within exp(+-300) stay in the range of doubles, which ends at exp(+-708)
+# Products of two odds within exp(+-300) stay in the range of doubles, which ends at exp(+-708). Messages within
+# exp(+-100) do not matter beside odds that are not, see _node_products of the kernels.
+_ODDS_LOG_RANGE, _MESSAGE_LOG_RANGE = 300.0, 100.0
 # Exponentials of a table are used where none is below exp(-300) of the largest, see _new_message of the kernels.
 _TAME_LOG_RANGE = 300.0
 _RENEWED = 1 << 21  # messages between two looks at the clock where they are updated one by one: a second or so
@@ -241,17 +243,13 @@ def make_messages(model: MarkovRandomField, *, message_order: MessageOrder) -> _
             )
         return _ResidualMessages(model)
     form = ising_form(model)
-    if form is None:
+    if form is None or 2.0 * np.abs(form.coupling).max(initial=0.0) > _MESSAGE_LOG_RANGE:
         return _TableMessages(model)
-    # Edges add 2 |J| to the log-odds at most, so this bounds every product of odds.
-    reach = 2.0 * np.abs(form.field)
-    for end in model.edges.T:
-        reach += np.bincount(end, 2.0 * np.abs(form.coupling), minlength=model.num_variables)
-    return _TableMessages(model) if reach.max(initial=0.0) > _ODDS_LOG_RANGE else _OddsMessages(model, form)
+    return _OddsMessages(model, form)
 
 
 class _OddsMessages:
-    """One number per message, its odds m(1) / m(0): for binary models without extreme fields and couplings."""
+    """One number per message, its odds m(1) / m(0): for binary models without extreme couplings."""
 
     kernel = "odds"
 
@@ -262,8 +260,14 @@ class _OddsMessages:
         m = model.num_edges
         kind = np.uint32 if 2 * m < 2**32 else np.uint64
         self._messages = np.ones(2 * m)
+        # Edges add 2 |J| to the log-odds at most, so this bounds every product of odds.
+        reach = 2.0 * np.abs(form.field)
+        for end in model.edges.T:
+            reach += np.bincount(end, 2.0 * np.abs(form.coupling), minlength=model.num_variables)
+        wide, field = reach > _ODDS_LOG_RANGE, 2.0 * form.field
+        odds = np.where(wide, field, np.exp(np.where(wide, 0.0, field)))
         self._arguments = (
-            np.exp(2.0 * form.field), model.adjacency.indptr.astype(kind), _incoming(model).astype(kind),
+            odds, wide, model.adjacency.indptr.astype(kind), _incoming(model).astype(kind),
             np.exp(2.0 * form.coupling), self._messages, np.ones(2 * m), np.ones(2 * m),
         )  # fmt: skip
 

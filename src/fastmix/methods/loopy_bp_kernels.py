@@ -5,7 +5,7 @@ variables follow, in the order of their scopes. The change that decides on conve
 damping.
 
 Binary models are written in spins (:func:`fastmix.methods.preparation.ising_form`), where a message is one number, its
-odds m(1) / m(0), if none can be extreme: the product of odds replaces the sum of logs, so a message costs one
+odds m(1) / m(0), if no coupling is extreme: the product of odds replaces the sum of logs, so a message costs one
 division and neither exp nor log.
 
 Otherwise a message is a vector of logs, the largest entry 0; tables may have forbidden pairs, as long as every state
@@ -27,13 +27,22 @@ __all__ = ["odds_rounds", "start_residual", "table_beliefs", "table_residual", "
 
 
 @inner
-def _node_products(odds, indptr, incoming, messages, products):  # type: ignore[no-untyped-def]
-    """Odds of every variable, written to the place of each of its incoming messages: the next loop has no gather."""
+def _node_products(odds, wide, indptr, incoming, messages, products):  # type: ignore[no-untyped-def]
+    """Odds of every variable, written to the place of each of its incoming messages: the next loop has no gather.
+
+    Those of wide variables could leave the range of doubles, and are added up as logs. Beyond exp(+-500) they are as
+    good as infinite: messages are within exp(+-100), so that a cavity is within rounding of what decides the answer.
+    """
     for i in range(len(odds)):
         begin, end = indptr[i], indptr[i + 1]
         value = odds[i]
-        for p in range(begin, end):
-            value *= messages[incoming[p]]
+        if wide[i]:
+            for p in range(begin, end):
+                value += np.log(messages[incoming[p]])
+            value = np.exp(min(max(value, -500.0), 500.0))
+        else:
+            for p in range(begin, end):
+                value *= messages[incoming[p]]
         for p in range(begin, end):
             products[incoming[p]] = value
 
@@ -74,18 +83,19 @@ def _copy(target, source):  # type: ignore[no-untyped-def]
 
 
 @outer
-def odds_rounds(odds, indptr, incoming, weights, messages, spare, products, damping, tol, num_rounds):  # type: ignore[no-untyped-def]
+def odds_rounds(odds, wide, indptr, incoming, weights, messages, spare, products, damping, tol, num_rounds):  # type: ignore[no-untyped-def]
     """Rounds in which all messages are renewed at once, as odds: how many, the last change, whether it is within tol.
 
-    ``odds`` are p(1) / p(0) by the fields alone, ``weights`` exp(2 J); ``incoming`` are the messages that each variable
-    receives, in unsigned numbers (signed ones would be checked for counting from the end); ``spare`` and ``products``
-    are working space; ``damping`` is the weight of the old message in the mean of the logs.
+    ``odds`` are p(1) / p(0) by the fields alone, of ``wide`` variables their logs, ``weights`` exp(2 J); ``incoming``
+    are the messages that each variable receives, in unsigned numbers (signed ones would be checked for counting from
+    the end); ``spare`` and ``products`` are working space; ``damping`` is the weight of the old message in the mean of
+    the logs.
     """
     zero, m = np.uint64(0), np.uint64(len(weights))
     x, y = messages, spare
     done, over = 0, 1
     while done < num_rounds and over:
-        _node_products(odds, indptr, incoming, x, products)
+        _node_products(odds, wide, indptr, incoming, x, products)
         over = _new_odds(y, x, products, weights, zero, m, tol)
         over += _new_odds(y, x, products, weights, m, zero, tol)
         _damp(y, x, damping)
