@@ -455,7 +455,7 @@ def _dobrushin(
         value = math.inf
     run = Iteration(matrix, schedule, order_array, _MAX_VISITS, clock)
     target = Target(n, level, per_variable)
-    decay = Decay(n, name, value, schedule) if value < 1.0 else None
+    decay = Decay(name, value, schedule) if value < 1.0 else None
     reached = n == 0
     if decay is not None and not reached:
         # The theorem's number is valid too: the iteration could pass it by rounding only.
@@ -477,9 +477,8 @@ def _dobrushin(
     bias = run.delta
     total = target.total(bias)
     if decay is not None and not reached:
-        # What was promised holds besides; an entry is never above the sum.
-        bias = np.minimum(bias, min(level, decay.after(num_sweeps, entry=True)))
-        total = min(target.total(bias), decay.after(num_sweeps), math.inf if per_variable else level)
+        bias = np.minimum(bias, level)  # as was promised; an entry is never above the sum
+        total = min(target.total(bias), math.inf if per_variable else level)
     bias.setflags(write=False)
     certificate = Certificate(
         certified=certified,
