@@ -16,10 +16,9 @@ from fastmix.errors import UnfitMethodError
 from fastmix.graphs import path_edges
 from fastmix.model import MarkovRandomField
 from fastmix.projection import project
-from fastmix.theory import criteria, paths
+from fastmix.theory import criteria
 from fastmix.theory.certificates import certify
-from fastmix.theory.criteria import CRITERIA, Finding, num_random_updates, register_criterion
-from fastmix.theory.splits import split_model
+from fastmix.theory.criteria import CRITERIA, Finding, num_random_updates, register_criterion, split_model
 from fastmix.theory.width import add_couplings, coupling_matrix, matrix_width, model_width
 from oracle import theory
 
@@ -244,7 +243,7 @@ def test_the_budget_of_updates() -> None:
 
 @pytest.mark.parametrize("criterion", ["dobrushin", "width", "path", "split"])
 def test_the_margin_is_where_the_certificate_ends(criterion: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "_MAX_POINTS", 24)  # a coarser integral, in the margin as in the certificates
+    monkeypatch.setattr(criteria, "_MAX_POINTS", 24)  # a coarser integral, in the margin as in the certificates
     model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2), (2, 3)], [0.1, -0.1, 0.05, 0.1])
     margin = certify(model, accuracy=0.01, criterion=criterion, margin=True).margin
     assert margin is not None
