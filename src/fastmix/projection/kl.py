@@ -8,12 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import available_memory
 from fastmix.errors import ResourceError
 from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
 from fastmix.model import MarkovRandomField
-from fastmix.projection.divergence import Divergence, Objective
+from fastmix.projection.descent import Divergence, Objective
 
 __all__ = ["KL", "ExactKL"]
 
@@ -62,11 +61,6 @@ class ExactKL(Objective):
 
     def __init__(self, model: MarkovRandomField, memory_limit: float | None) -> None:
         self.model, self.memory_limit = model, memory_limit
-        self.clock = NO_LIMIT
-
-    def watch(self, clock: Clock) -> None:
-        """Look at a clock while planning and calibrating."""
-        self.clock = clock
 
     @cached_property
     def tree(self) -> JunctionTree:

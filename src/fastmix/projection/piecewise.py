@@ -25,8 +25,7 @@ from fastmix.graphs import covering_spanning_trees, grid_edges
 from fastmix.graphs.basics import strip_leaves
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import offsets_of
-from fastmix.projection.descent import FixedStep, LineSearch, StepRule
-from fastmix.projection.divergence import Divergence, Objective
+from fastmix.projection.descent import Divergence, FixedStep, LineSearch, Objective, StepRule
 
 __all__ = ["Forest", "PiecewiseKL", "PiecewiseObjective", "grid_shape", "grid_strips", "merge_lines",
            "split_trees"]  # fmt: skip
@@ -99,12 +98,7 @@ class PiecewiseObjective(Objective):
 
     def __init__(self, model: MarkovRandomField, settings: PiecewiseKL, seed: int) -> None:
         self.model, self.settings, self.seed = model, settings, seed
-        self.clock = NO_LIMIT
         self.piece_values = np.zeros(0)
-
-    def watch(self, clock: Clock) -> None:
-        """Look at a clock while the model is cut and between passes over the pieces."""
-        self.clock = clock
 
     @cached_property
     def forest(self) -> Forest:
