@@ -12,17 +12,14 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.bounds.branch import Cases
 from fastmix.bounds.covers import Parts
-from fastmix.bounds.draws import draw_configurations, sampled_bounds
 from fastmix.bounds.lower import Lower, configurations_lower
 from fastmix.bounds.marginals import blanket_bounds, combine, tighten
-from fastmix.bounds.result import BracketResult
 from fastmix.bounds.terms import Terms, find_terms, rounding, spread
-from fastmix.bounds.upper import Upper, crude_upper
+from fastmix.bounds.upper import Upper, crude_upper, draw_configurations, sampled_bounds
 from fastmix.bounds.walks import walk_bounds
 from fastmix.errors import ModelError, ResourceError
 from fastmix.exact import plan_exact
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.results import Status
 
 __all__ = ["Work"]
 
@@ -302,8 +299,8 @@ class Work:
             if not np.array_equal(before, np.concatenate([self.log_z, *self.states])):
                 self.confidence = confidence
 
-    def result(self, stopped_by: str, origin: dict[str, Any]) -> BracketResult:
-        """The bounds in terms of the user's model."""
+    def finish(self) -> None:
+        """Turn bounds on the weights of states into those on the marginals of the user's model."""
         if not self.exact:
             terms = self.terms
             assert terms is not None
@@ -315,16 +312,3 @@ class Work:
             self.stats["num_evaluations"] = self.upper.num_evaluations
         if self.lower is not None:
             self.stats["num_sweeps"] = self.lower.num_sweeps
-        return BracketResult(
-            model=self.model,
-            log_z_lower=self.log_z[0],
-            log_z_upper=self.log_z[1],
-            node_lower=self.nodes[0],
-            node_upper=self.nodes[1],
-            confidence=self.confidence,
-            methods=self.methods,
-            exact=self.exact,
-            status=Status.INTERRUPTED if stopped_by == "interrupt" else Status.OK,
-            stats={**self.stats, "stopped_by": stopped_by, **self.clock.stats(), "time_limit": self.clock.limit},
-            provenance=origin,
-        )
