@@ -12,7 +12,6 @@ from fastmix._arrays import FloatArray
 from fastmix._checks import check_count, check_positive, choose_seed
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
-from fastmix.bounds.terms import find_terms
 from fastmix.bounds.work import Work
 from fastmix.errors import Interrupted
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -226,10 +225,9 @@ def bracket(
             stopped_by = "time_limit"
         except KeyboardInterrupt:
             stopped_by = "interrupt"
-        if work.terms is None and not work.exact:
+        if not work.local and not work.exact:
             if stopped_by == "interrupt":
                 raise KeyboardInterrupt
-            work.terms = find_terms(model, evidence)
             work.take_crude()
         work.finish()
         result = BracketResult(

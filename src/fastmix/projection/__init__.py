@@ -17,9 +17,8 @@ from fastmix.projection.descent import (
     divergence_by_name,
 )
 from fastmix.projection.feasible import FeasibleSet
-from fastmix.projection.kl import KL
+from fastmix.projection.kl import KL, PiecewiseKL
 from fastmix.projection.paper_dual import PaperDual
-from fastmix.projection.piecewise import PiecewiseKL
 from fastmix.projection.reversed_kl import ReversedKL
 
 __all__ = [

@@ -74,8 +74,8 @@ def model_width(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Width:
 
 def coupling_matrix(model: MarkovRandomField) -> tuple[Any, float]:
     """The symmetric matrix B of a model's couplings, csr (N, N), and a bound on the norm of its rounding errors."""
-    *entries, error = couplings(model)
-    return symmetric_matrix(int((model.num_states - 1).sum()), *entries), error
+    rows, cols, data, error = couplings(model)
+    return symmetric_matrix(int((model.num_states - 1).sum()), rows, cols, data), error
 
 
 def couplings(model: MarkovRandomField) -> tuple[IntArray, IntArray, FloatArray, float]:
