@@ -25,6 +25,7 @@ from fastmix.bounds.terms import Terms, rounding, spread
 from fastmix.exact.planner import Factors
 from fastmix.exact.tree import Tree, plan_tree
 from fastmix.model.build import offsets_of
+from fastmix.theory.intervals import bernstein_half_width
 
 __all__ = ["Sampled", "Upper", "crude_upper", "draw_configurations", "sampled_bounds"]
 
@@ -114,8 +115,8 @@ class Upper:
         gained = before - self.log_z
         self.done = bool(result.nit < max_iter) and not gained > 1e-9 * (1.0 + abs(self.log_z))
 
-    def _tables(self, point: FloatArray) -> tuple[FloatArray, list[FloatArray]]:
-        """Shares, and the tables of each cover (not yet divided by its share)."""
+    def _tables(self, point: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
+        """Shares, their sum over the covers of every entry, tables of each cover (not yet divided by its share)."""
         terms, moves = self.terms, point[: self.ends[-1]]
         logits = point[self.ends[-1] :]
         shares = np.exp(logits - logits.max())
@@ -132,15 +133,14 @@ class Upper:
         for k, p in enumerate(self.positions):
             own = np.where(self.soft[p], moves[self.ends[k] : self.ends[k + 1]] - mean[p], 0.0)
             tables.append(shares[k] * base[p] + own)
-        return shares, tables
+        return shares, covered, tables
 
     def _evaluate(self, point: FloatArray, clock: Clock) -> tuple[float, FloatArray]:
         terms = self.terms
-        shares, tables = self._tables(point)
+        shares, covered, tables = self._tables(point)
         total, states = 0.0, np.zeros(terms.num_unary)
         slope, entropies = np.zeros(len(point)), np.zeros(len(shares))
-        mean, summed = np.zeros(len(terms.values)), np.zeros(len(terms.values))
-        covered, shared = np.zeros(len(terms.values)), np.zeros(len(terms.values))
+        mean, summed, shared = np.zeros((3, len(terms.values)))
         log_parts, error = [], 0.0
         for k, tree in enumerate(self.trees):
             clock.check()
@@ -158,11 +158,9 @@ class Upper:
             mean[p] += beliefs
             shared[p] += shares[k] * beliefs  # in the end the mean, by shares, of the covers that have an entry
             summed[p] += tables[k]
-            covered[p] += shares[k]
         mean /= self.count
         # What the tables do not add up to, by rounding, is made up for.
-        missing = np.zeros(len(terms.values))
-        missing[self.soft] = terms.values[self.soft] - summed[self.soft]
+        missing = np.subtract(terms.values, summed, out=np.zeros(len(summed)), where=self.soft)
         size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
         if len(terms.scopes):
             error += float(np.maximum(np.maximum.reduceat(missing, terms.offsets[:-1]), 0.0).sum())
@@ -178,11 +176,11 @@ class Upper:
                 weights = np.exp(states - np.repeat(np.maximum.reduceat(states, starts), terms.num_states))
                 self.beliefs = weights / np.repeat(np.add.reduceat(weights, starts), terms.num_states)
         # The part of the tables that follows the shares is the model's, shared out in their proportion.
-        shared /= np.maximum(covered, 1e-300)
+        shared /= covered
+        base = np.divide(terms.values, covered, out=np.zeros(len(covered)), where=self.soft)
         for k, p in enumerate(self.positions):
-            base = np.where(self.soft[p], np.where(covered[p] > 0.0, terms.values[p] / covered[p], 0.0), 0.0)
             part = slope[self.ends[k] : self.ends[k + 1]]
-            entropies[k] += float(base @ (part - shared[p]))
+            entropies[k] += float(base[p] @ (part - shared[p]))
             slope[self.ends[k] : self.ends[k + 1]] = np.where(self.soft[p], part - mean[p], 0.0)
         slope[self.ends[-1] :] = shares * (entropies - float(shares @ entropies))
         return total, slope
@@ -216,9 +214,9 @@ def sampled_bounds(
 ) -> tuple[Sampled | None, IntArray]:
     """Bounds by the empirical Bernstein inequality of Maurer and Pontil (2009), and the last batch of draws.
 
-    A weight ``f(x) / (exp(U) q(x))`` lies between 0 and 1. With probability at least ``1 - d`` its mean is within
-    ``sqrt(2 V log(2/d) / n) + 7 log(2/d) / (3 (n - 1))`` of the average of n, V being their sample variance; d is
-    shared out among both sides of log Z and of every state. The number of draws depends on time, never on the weights.
+    A weight ``f(x) / (exp(U) q(x))`` lies between 0 and 1, and :func:`fastmix.theory.intervals.bernstein_half_width`
+    bounds how far its mean is from the average of n; the probability of failure is shared out among log Z and all
+    states. The number of draws depends on time, never on the weights.
     """
     terms = upper.terms
     n, num_entries = terms.num_variables, terms.num_unary
@@ -247,8 +245,7 @@ def sampled_bounds(
         return None, states
     mean = first / done
     variance = np.maximum(0.0, (second - done * mean**2) / (done - 1)) * (1.0 + 1e-9) + 1e-11 * mean**2
-    log_d = math.log(2.0 / ((1.0 - confidence) / (2.0 * (num_entries + 1))))
-    width = np.sqrt(2.0 * variance * log_d / done) + 7.0 * log_d / (3.0 * (done - 1))
+    width = bernstein_half_width(variance, done, failure=(1.0 - confidence) / (num_entries + 1))
     size = spread(terms.values, terms.offsets) + sum(spread(t, terms.offsets) for t in tables)
     error = rounding(len(tables) * len(terms.scopes) + done, size + abs(terms.log_constant))
     with np.errstate(divide="ignore"):
