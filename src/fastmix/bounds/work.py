@@ -14,8 +14,7 @@ from fastmix._clock import Clock, OutOfTimeError
 from fastmix.bounds.branch import Cases
 from fastmix.bounds.covers import Parts
 from fastmix.bounds.lower import Lower, configurations_lower
-from fastmix.bounds.marginals import blanket_bounds, combine, tighten
-from fastmix.bounds.terms import Terms, find_terms, rounding, spread
+from fastmix.bounds.terms import Terms, blanket_bounds, combine, find_terms, rounding, spread, tighten
 from fastmix.bounds.upper import Upper, crude_upper, draw_configurations, sampled_bounds
 from fastmix.bounds.walks import walk_bounds
 from fastmix.errors import ModelError, ResourceError
