@@ -16,11 +16,9 @@ from fastmix import MarkovRandomField, instances
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.bounds.branch import Cases
 from fastmix.bounds.covers import Clusters, Parts, _in_bands, split_scope
-from fastmix.bounds.draws import sampled_bounds
 from fastmix.bounds.lower import Lower
-from fastmix.bounds.marginals import blanket_bounds, combine, tighten
-from fastmix.bounds.terms import Terms, find_terms
-from fastmix.bounds.upper import Upper, crude_upper
+from fastmix.bounds.terms import Terms, blanket_bounds, combine, find_terms, tighten
+from fastmix.bounds.upper import Upper, crude_upper, sampled_bounds
 from fastmix.bounds.walks import _fields, _mirror, follow_walks, walk_bounds
 from fastmix.exact.search import order_cost
 from fastmix.results import InferenceResult, Status

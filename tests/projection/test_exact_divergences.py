@@ -13,7 +13,7 @@ from fastmix import MarkovRandomField, ResourceError, UnfitMethodError, project
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection import KL, Euclidean, PiecewiseKL
-from fastmix.projection.piecewise import grid_shape, grid_strips, merge_lines, split_trees
+from fastmix.projection.kl import grid_shape, grid_strips, merge_lines, split_trees
 from oracle import divergences as naive
 
 

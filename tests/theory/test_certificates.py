@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 import oracle
 import strategies
 from fastmix import graphs, instances
+from fastmix.graphs.basics import run_loop
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 from fastmix.theory import certificates
 from fastmix.theory import certificates as mixing
-from fastmix.theory.bias import bias_after, safe_matrix
-from fastmix.theory.certificate_kernels import SMALLEST, sweep_in_place
+from fastmix.theory.bias import _SMALLEST as SMALLEST
+from fastmix.theory.bias import bias_after, safe_matrix, sweep_in_place
 from fastmix.theory.certificates import Certificate
 from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix, undefined_conditional
 from fastmix.theory.norms import NORMS, matrix_norm
@@ -193,11 +194,11 @@ def test_the_kernel_is_the_same_without_compilation() -> None:
     matrix = dependency_matrix(instances.ising_grid(5, 5, coupling_max=0.4, seed=0))
     arrays = matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data
     order = np.random.default_rng(0).permutation(25)
-    plain = getattr(sweep_in_place, "py_func", sweep_in_place)  # the same where compilation is switched off
     for total, entry, most in ((0.1, INF, 100), (INF, 1e-3, 100), (0.0, 0.0, 7)):
         fast, slow = np.ones(25), np.ones(25)
-        made = sweep_in_place(*arrays, order, fast, total, entry, most)
-        assert made == plain(*arrays, order, slow, total, entry, most)
+        inputs = (*arrays, order, total, entry, most)
+        made = run_loop(sweep_in_place, inputs, (fast,), compiled=True)
+        assert made == run_loop(sweep_in_place, inputs, (slow,), compiled=False)
         np.testing.assert_allclose(fast, slow, rtol=1e-14)
 
 

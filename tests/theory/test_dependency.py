@@ -14,7 +14,7 @@ import strategies
 from fastmix import instances
 from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField
-from fastmix.theory import enumeration as module
+from fastmix.theory import dependency as module
 from fastmix.theory.dependency import (
     DEPENDENCIES,
     dependency_matrix,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fastmix.bounds.api import bracket
-from fastmix.bounds.result import BracketResult
+from fastmix.bounds.api import BracketResult, bracket
 
 __all__ = ["BracketResult", "bracket"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import connected_components, dijkstra
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
@@ -174,54 +174,36 @@ class _Elimination:
                 self.at[w].discard(t)
 
 
-class _Levels(NamedTuple):
+def _levels(n: int, scopes: Sequence[tuple[int, ...]]) -> tuple[IntArray, IntArray]:
     """Distances from one side of a graph and from a corner of that side, for bands of variables.
 
-    The corner is as far from some variable as can be; the side runs from it to a variable that is far from both. On a
-    lattice these are a corner and a side indeed, and bands of levels are strips.
+    The graph joins the variables of every scope to its first. The corner is as far from some variable as can be; the
+    side runs from it to a variable that is far from both. On a lattice these are a corner and a side indeed, and bands
+    of levels are strips.
     """
-
-    side: IntArray
-    corner: IntArray
-
-    @classmethod
-    def of(cls, n: int, scopes: Sequence[tuple[int, ...]]) -> _Levels:
-        """Those of the graph in which the variables of every scope are joined to its first."""
-        pairs = [(s[0], v) for s in scopes for v in s[1:]] or [(0, 0)]
-        ends = np.array(pairs, dtype=np.int64)
-        graph = coo_array((np.ones(2 * len(ends)), np.concatenate([ends, ends[:, ::-1]]).T), shape=(n, n)).tocsr()
-        degree = np.diff(graph.indptr)
-        sides, corners = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        _, labels = connected_components(graph, directed=False)
-        members = np.argsort(labels, kind="stable")
-        for part in np.split(members, np.flatnonzero(np.diff(labels[members])) + 1):
-            if len(part) < 4:
-                continue
-            inside = graph[part][:, part] if len(part) < n else graph
-            away = _distances(inside, [0])
-            corner = _farthest(away, degree[part])
-            first = _distances(inside, [corner])
-            opposite = _distances(inside, [_farthest(first, degree[part])])
-            other = _distances(inside, [_farthest(np.minimum(first, opposite), degree[part])])
-            side = np.flatnonzero(first + other == (first + other).min())
-            corners[part], sides[part] = first, _distances(inside, side.tolist())
-        return cls(sides, corners)
+    pairs = [(s[0], v) for s in scopes for v in s[1:]] or [(0, 0)]
+    ends = np.array(pairs, dtype=np.int64)
+    graph = coo_array((np.ones(2 * len(ends)), np.concatenate([ends, ends[:, ::-1]]).T), shape=(n, n)).tocsr()
+    degree = np.diff(graph.indptr)
+    sides, corners = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    _, labels = connected_components(graph, directed=False)
+    members = np.argsort(labels, kind="stable")
+    for part in np.split(members, np.flatnonzero(np.diff(labels[members])) + 1):
+        if len(part) < 4:
+            continue
+        inside = graph[part][:, part] if len(part) < n else graph
+        away = _distances(inside, [0])
+        first = _distances(inside, [_farthest(away, degree[part])])
+        opposite = _distances(inside, [_farthest(first, degree[part])])
+        other = _distances(inside, [_farthest(np.minimum(first, opposite), degree[part])])
+        side = np.flatnonzero(first + other == (first + other).min())
+        corners[part], sides[part] = first, _distances(inside, side.tolist())
+    return sides, corners
 
 
 def _distances(graph: Any, sources: list[int]) -> IntArray:
     """Steps from the nearest source, of every variable of a connected graph."""
-    distance = np.full(graph.shape[0], -1, dtype=np.int64)
-    distance[sources] = 0
-    front = np.array(sources, dtype=np.int64)
-    step = 0
-    while len(front):
-        step += 1
-        counts = graph.indptr[front + 1] - graph.indptr[front]
-        first = np.repeat(graph.indptr[front] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
-        around = np.unique(graph.indices[first + np.arange(len(first))])
-        front = around[distance[around] < 0]
-        distance[front] = step
-    return distance
+    return np.asarray(dijkstra(graph, indices=sources, unweighted=True, min_only=True), dtype=np.int64)
 
 
 def _farthest(distance: IntArray, degree: IntArray) -> int:
@@ -336,7 +318,7 @@ class Parts:
         n, scopes, most = len(self.logs), self.scopes, self.max_entries
         if n < 9:
             return None
-        side, corner = _Levels.of(n, scopes)
+        side, corner = _levels(n, scopes)
         side = corner - side if turned else side
         clock.check()
         order = np.lexsort((side, corner))

@@ -14,22 +14,25 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from fastmix._arrays import FloatArray
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.bounds.covers import Cover
 from fastmix.bounds.terms import Terms, rounding, spread
 from fastmix.exact.planner import Factors
 from fastmix.exact.tree import Tree, plan_tree
 from fastmix.model.build import offsets_of
+from fastmix.theory.intervals import bernstein_half_width
 
-__all__ = ["Upper", "crude_upper"]
+__all__ = ["Sampled", "Upper", "crude_upper", "draw_configurations", "sampled_bounds"]
 
 
 _FLOOR = 1e-280  # of a probability that may have underflown
 _LEAST_SHARE = 1e-3
+_BATCH = 1000  # draws at once
 
 
 def crude_upper(terms: Terms) -> tuple[float, FloatArray]:
@@ -112,8 +115,8 @@ class Upper:
         gained = before - self.log_z
         self.done = bool(result.nit < max_iter) and not gained > 1e-9 * (1.0 + abs(self.log_z))
 
-    def _tables(self, point: FloatArray) -> tuple[FloatArray, list[FloatArray]]:
-        """Shares, and the tables of each cover (not yet divided by its share)."""
+    def _tables(self, point: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
+        """Shares, their sum over the covers of every entry, tables of each cover (not yet divided by its share)."""
         terms, moves = self.terms, point[: self.ends[-1]]
         logits = point[self.ends[-1] :]
         shares = np.exp(logits - logits.max())
@@ -130,15 +133,14 @@ class Upper:
         for k, p in enumerate(self.positions):
             own = np.where(self.soft[p], moves[self.ends[k] : self.ends[k + 1]] - mean[p], 0.0)
             tables.append(shares[k] * base[p] + own)
-        return shares, tables
+        return shares, covered, tables
 
     def _evaluate(self, point: FloatArray, clock: Clock) -> tuple[float, FloatArray]:
         terms = self.terms
-        shares, tables = self._tables(point)
+        shares, covered, tables = self._tables(point)
         total, states = 0.0, np.zeros(terms.num_unary)
         slope, entropies = np.zeros(len(point)), np.zeros(len(shares))
-        mean, summed = np.zeros(len(terms.values)), np.zeros(len(terms.values))
-        covered, shared = np.zeros(len(terms.values)), np.zeros(len(terms.values))
+        mean, summed, shared = np.zeros((3, len(terms.values)))
         log_parts, error = [], 0.0
         for k, tree in enumerate(self.trees):
             clock.check()
@@ -156,11 +158,9 @@ class Upper:
             mean[p] += beliefs
             shared[p] += shares[k] * beliefs  # in the end the mean, by shares, of the covers that have an entry
             summed[p] += tables[k]
-            covered[p] += shares[k]
         mean /= self.count
         # What the tables do not add up to, by rounding, is made up for.
-        missing = np.zeros(len(terms.values))
-        missing[self.soft] = terms.values[self.soft] - summed[self.soft]
+        missing = np.subtract(terms.values, summed, out=np.zeros(len(summed)), where=self.soft)
         size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
         if len(terms.scopes):
             error += float(np.maximum(np.maximum.reduceat(missing, terms.offsets[:-1]), 0.0).sum())
@@ -176,11 +176,79 @@ class Upper:
                 weights = np.exp(states - np.repeat(np.maximum.reduceat(states, starts), terms.num_states))
                 self.beliefs = weights / np.repeat(np.add.reduceat(weights, starts), terms.num_states)
         # The part of the tables that follows the shares is the model's, shared out in their proportion.
-        shared /= np.maximum(covered, 1e-300)
+        shared /= covered
+        base = np.divide(terms.values, covered, out=np.zeros(len(covered)), where=self.soft)
         for k, p in enumerate(self.positions):
-            base = np.where(self.soft[p], np.where(covered[p] > 0.0, terms.values[p] / covered[p], 0.0), 0.0)
             part = slope[self.ends[k] : self.ends[k + 1]]
-            entropies[k] += float(base @ (part - shared[p]))
+            entropies[k] += float(base[p] @ (part - shared[p]))
             slope[self.ends[k] : self.ends[k + 1]] = np.where(self.soft[p], part - mean[p], 0.0)
         slope[self.ends[-1] :] = shares * (entropies - float(shares @ entropies))
         return total, slope
+
+
+# -- draws from the mixture of covers: bounds that hold with a stated confidence --------------------------------------
+
+
+class Sampled(NamedTuple):
+    """Bounds on log Z and on the log-weights of all states, that hold together with the confidence asked for."""
+
+    log_z: tuple[float, float]
+    states_lower: FloatArray
+    states_upper: FloatArray
+    num_draws: int
+
+
+def draw_configurations(upper: Upper, num_draws: int, rng: np.random.Generator, clock: Clock) -> IntArray:
+    """Independent configurations (num_draws, n) from the mixture of the covers, by their shares."""
+    shares = upper.shares / upper.shares.sum()
+    counts = np.bincount(rng.choice(len(shares), size=num_draws, p=shares), minlength=len(shares))
+    parts = []
+    for k, tree in enumerate(upper.trees):
+        if counts[k]:
+            parts.append(tree.draw(int(counts[k]), rng, clock, values=upper.parts[k]))
+    return np.concatenate(parts)
+
+
+def sampled_bounds(
+    upper: Upper, confidence: float, num_draws: int, rng: np.random.Generator, clock: Clock
+) -> tuple[Sampled | None, IntArray]:
+    """Bounds by the empirical Bernstein inequality of Maurer and Pontil (2009), and the last batch of draws.
+
+    A weight ``f(x) / (exp(U) q(x))`` lies between 0 and 1, and :func:`fastmix.theory.intervals.bernstein_half_width`
+    bounds how far its mean is from the average of n; the probability of failure is shared out among log Z and all
+    states. The number of draws depends on time, never on the weights.
+    """
+    terms = upper.terms
+    n, num_entries = terms.num_variables, terms.num_unary
+    tables = []
+    for part, p in zip(upper.parts, upper.positions, strict=True):
+        full = np.zeros(len(terms.values))
+        full[p] = part
+        tables.append(full)
+    log_shares = np.log(upper.shares / upper.shares.sum())
+    first, second = np.zeros(num_entries + 1), np.zeros(num_entries + 1)
+    done = 0
+    states = np.zeros((0, n), dtype=np.int64)
+    while done < num_draws and not (done and clock.past()):
+        states = draw_configurations(upper, min(_BATCH, num_draws - done), rng, clock)
+        logs = np.stack(
+            [s + terms.log_weights(states, t) - z for s, t, z in zip(log_shares, tables, upper.log_parts, strict=True)]
+        )
+        weights = np.exp(np.minimum(terms.log_weights(states) - np.logaddexp.reduce(logs, axis=0) - upper.log_z, 0.0))
+        index = (terms.offsets[:n] + states).reshape(-1)
+        for power, sums in ((1, first), (2, second)):
+            sums[:-1] += np.bincount(index, np.repeat(weights**power, n), minlength=num_entries)
+            sums[-1] += float((weights**power).sum())
+        done += len(states)
+        clock.report(done, num_draws, "draws")
+    if done < 2:
+        return None, states
+    mean = first / done
+    variance = np.maximum(0.0, (second - done * mean**2) / (done - 1)) * (1.0 + 1e-9) + 1e-11 * mean**2
+    width = bernstein_half_width(variance, done, failure=(1.0 - confidence) / (num_entries + 1))
+    size = spread(terms.values, terms.offsets) + sum(spread(t, terms.offsets) for t in tables)
+    error = rounding(len(tables) * len(terms.scopes) + done, size + abs(terms.log_constant))
+    with np.errstate(divide="ignore"):
+        low = np.log(np.maximum(mean - width, 0.0)) + upper.log_z - error
+        high = np.minimum(0.0, np.log(mean + width)) + upper.log_z + error
+    return Sampled((float(low[-1]), float(high[-1])), low[:-1], high[:-1], done), states

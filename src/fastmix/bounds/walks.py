@@ -150,10 +150,9 @@ def _fields(terms: Terms) -> _Fields | None:
 
 
 def _mirror(fields: _Fields) -> IntArray:
-    """For every entry (i, j) of the neighbors where (j, i) is."""
+    """For every entry (i, j) of the neighbors where (j, i) is: the k-th by (column, row) mirrors entry k."""
     rows = np.repeat(np.arange(len(fields.low)), np.diff(fields.indptr))
-    back = np.lexsort((rows, fields.indices))  # entries by (column, row): the k-th is the mirror image of entry k
-    return np.asarray(back, dtype=np.int64)
+    return np.asarray(np.lexsort((rows, fields.indices)), dtype=np.int64)
 
 
 @njit(cache=True, error_model="numpy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,13 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.bounds.branch import Cases
 from fastmix.bounds.covers import Parts
-from fastmix.bounds.draws import draw_configurations, sampled_bounds
 from fastmix.bounds.lower import Lower, configurations_lower
-from fastmix.bounds.marginals import blanket_bounds, combine, tighten
-from fastmix.bounds.result import BracketResult
-from fastmix.bounds.terms import Terms, find_terms, rounding, spread
-from fastmix.bounds.upper import Upper, crude_upper
+from fastmix.bounds.terms import Terms, blanket_bounds, combine, find_terms, rounding, spread, tighten
+from fastmix.bounds.upper import Upper, crude_upper, draw_configurations, sampled_bounds
 from fastmix.bounds.walks import walk_bounds
 from fastmix.errors import ModelError, ResourceError
 from fastmix.exact import plan_exact
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.results import Status
 
 __all__ = ["Work"]
 
@@ -48,7 +45,6 @@ class Work:
         self, model: MarkovRandomField, evidence: Evidence | None, memory: float, clock: Clock, seed: int
     ) -> None:
         self.model, self.evidence, self.memory, self.clock, self.seed = model, evidence, memory, clock, seed
-        self.terms: Terms | None = None
         self.exact = False
         self.log_z = -math.inf, math.inf
         self.nodes = np.zeros(0), np.zeros(0)
@@ -61,13 +57,17 @@ class Work:
         self.lower: Lower | None = None
         self.product: FloatArray | None = None  # marginals of mean field
 
+    @cached_property
+    def terms(self) -> Terms:
+        """The model given the evidence."""
+        return find_terms(self.model, self.evidence)
+
     def run(self, confidence: float | None, num_draws: int) -> None:
         """All that there is time for; an OutOfTimeError where it ends before."""
         if self._solve():
             return
-        terms = find_terms(self.model, self.evidence)
+        terms = self.terms
         clock = self.clock if confidence is None else self.clock.part(_SHARE_BEFORE_DRAWS)
-        self.terms = terms
         self.take_crude()
         if not terms.num_variables:
             return
@@ -103,12 +103,12 @@ class Work:
             began, before, made = clock.used(), self.log_z[side], upper.num_evaluations
             clock.report(upper.num_evaluations, None, "iterations")
             if side == 0:
-                self._start(rng, clock.part(0.25))
+                self._start(upper, rng, clock.part(0.25))
             else:
                 upper.improve(clock.part(0.6), _STEPS)
                 self._take_upper()
             if slow:
-                self._split(clock)
+                self._split(upper, clock)
                 return
             gain = abs(self.log_z[side] - before) if self.log_z[side] != before else 0.0
             rates[side] = gain / max(clock.used() - began, 1e-9)
@@ -116,12 +116,9 @@ class Work:
             little = gain < min(_LEAST_GAIN, 0.05 * (self.log_z[1] - self.log_z[0]))
             slow = side == 1 and (upper.done or (little and upper.num_evaluations - made >= _LEAST_EVALUATIONS))
 
-    def _split(self, clock: Clock) -> None:
+    def _split(self, upper: Upper, clock: Clock) -> None:
         """Bounds by cases, until time is over or nothing is gained."""
-        assert self.upper is not None
-        assert self.terms is not None
-        memory = self._memory(self.terms)
-        cases = Cases(self.upper, self.lower, self.log_z, self.states, memory_limit=memory)
+        cases = Cases(upper, self.lower, self.log_z, self.states, memory_limit=self._memory(self.terms))
         try:
             while cases.split(clock):
                 clock.report(cases.num_parts, None, "cases")
@@ -157,7 +154,6 @@ class Work:
     def take_crude(self) -> None:
         """Bounds that take no time."""
         terms = self.terms
-        assert terms is not None
         bound, states = crude_upper(terms)
         self.log_z = -math.inf, bound
         self.states = np.full(terms.num_unary, -np.inf), states
@@ -216,11 +212,9 @@ class Work:
                 parts = Parts(parts.num_states, parts.scopes, parts.weights, max_entries=smaller)
         self.upper.improve(clock, 1)
 
-    def _start(self, rng: np.random.Generator, clock: Clock) -> None:
+    def _start(self, upper: Upper, rng: np.random.Generator, clock: Clock) -> None:
         """Improve the lower bound from the marginals of the upper one, and from the best configuration drawn."""
-        upper, lower, terms = self.upper, self.lower, self.terms
-        assert upper is not None
-        assert terms is not None
+        lower, terms = self.lower, self.terms
         with contextlib.suppress(OutOfTimeError):
             drawn = draw_configurations(upper, _DRAWN, rng, clock)
             self._take_configurations(drawn)
@@ -284,7 +278,6 @@ class Work:
             self._take("clusters", (self.lower.log_z, math.inf), (self.lower.states, np.inf))
 
     def _take_configurations(self, drawn: IntArray) -> None:
-        assert self.terms is not None
         total, states = configurations_lower(self.terms, drawn)
         self._take("configurations", (total, math.inf), (states, np.inf))
 
@@ -302,29 +295,14 @@ class Work:
             if not np.array_equal(before, np.concatenate([self.log_z, *self.states])):
                 self.confidence = confidence
 
-    def result(self, stopped_by: str, origin: dict[str, Any]) -> BracketResult:
-        """The bounds in terms of the user's model."""
+    def finish(self) -> None:
+        """Turn bounds on the weights of states into those on the marginals of the user's model."""
         if not self.exact:
-            terms = self.terms
-            assert terms is not None
-            self.log_z, *nodes = tighten(self.log_z, *self.states, terms)
-            lower, upper = combine([(nodes[0], nodes[1]), *self.local], terms)
-            expand = terms.reduction.expand_node_marginals
+            self.log_z, *nodes = tighten(self.log_z, *self.states, self.terms)
+            lower, upper = combine([(nodes[0], nodes[1]), *self.local], self.terms)
+            expand = self.terms.reduction.expand_node_marginals
             self.nodes = expand(lower), expand(upper)
         if self.upper is not None:
             self.stats["num_evaluations"] = self.upper.num_evaluations
         if self.lower is not None:
             self.stats["num_sweeps"] = self.lower.num_sweeps
-        return BracketResult(
-            model=self.model,
-            log_z_lower=self.log_z[0],
-            log_z_upper=self.log_z[1],
-            node_lower=self.nodes[0],
-            node_upper=self.nodes[1],
-            confidence=self.confidence,
-            methods=self.methods,
-            exact=self.exact,
-            status=Status.INTERRUPTED if stopped_by == "interrupt" else Status.OK,
-            stats={**self.stats, "stopped_by": stopped_by, **self.clock.stats(), "time_limit": self.clock.limit},
-            provenance=origin,
-        )

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from fastmix.projection.api import ProjectionResult, project
-from fastmix.projection.descent import PAPER_STEP, DecreasingStep, FixedStep, LineSearch, StepRule, Trace
-from fastmix.projection.divergence import DIVERGENCES, Divergence, Euclidean, Objective, divergence_by_name
+from fastmix.projection.descent import (
+    DIVERGENCES,
+    PAPER_STEP,
+    DecreasingStep,
+    Divergence,
+    Euclidean,
+    FixedStep,
+    LineSearch,
+    Objective,
+    StepRule,
+    Trace,
+    divergence_by_name,
+)
 from fastmix.projection.feasible import FeasibleSet
-from fastmix.projection.kl import KL
+from fastmix.projection.kl import KL, PiecewiseKL
 from fastmix.projection.paper_dual import PaperDual
-from fastmix.projection.piecewise import PiecewiseKL
 from fastmix.projection.reversed_kl import ReversedKL
 
 __all__ = [

@@ -19,8 +19,7 @@ from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.centre import centre_factors
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.projection.descent import StepRule, Trace, descend
-from fastmix.projection.divergence import Divergence, Euclidean, divergence_by_name
+from fastmix.projection.descent import Divergence, Euclidean, StepRule, Trace, descend, divergence_by_name
 from fastmix.projection.edges import check_finite
 from fastmix.projection.euclidean import Solution
 from fastmix.projection.feasible import FeasibleSet

@@ -124,26 +124,20 @@ def edge_costs(model: MarkovRandomField, dependency: Dependency, clock: Clock = 
         mu, z, f = knots.reshape(3, -1)
         costs = EdgeCosts(model, dependency, rho, 2 * np.arange(m + 1), mu, z, f, quadratic=True)
         return _with_factors(costs) if model.num_factors else costs
-    counts = np.ones(m, dtype=np.int64)
-    parts: list[tuple[IntArray, FloatArray, FloatArray]] = []
-    first_half = clock.part(0.5)
+    parts = [(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))]  # the edge of every knot, its mu and its z
+    first_half, scale = clock.part(0.5), _scale(dependency)
     for edges, shape, _ in groups(model, dependency):
         first_half.check()
         if not _num_contrasts(*shape, dependency):  # a variable with one state depends on nothing
             parts.append((edges, np.zeros(len(edges)), np.zeros(len(edges))))
-        else:
-            knot_t, knot_weight, number, _ = _follow(model, edges, shape, dependency, np.zeros(len(edges)))
-            knot_t[np.arange(len(edges)), number - 1] *= number == 1  # the path ends at 0, but for rounding
-            counts[edges] = number
-            used = np.arange(knot_t.shape[1]) < number[:, None]
-            scale = _scale(dependency)
-            parts.append((edges, 2.0 * scale * knot_weight[used], knot_t[used] / scale))
-    start = offsets_of(counts)
-    mu, z = np.empty(start[-1]), np.empty(start[-1])
-    for edges, part_mu, part_z in parts:
-        number = counts[edges]
-        at = np.repeat(start[edges] - offsets_of(number)[:-1], number) + np.arange(len(part_mu))
-        mu[at], z[at] = part_mu, part_z
+            continue
+        knot_t, knot_weight, number, _ = _follow(model, edges, shape, dependency, np.zeros(len(edges)))
+        knot_t[np.arange(len(edges)), number - 1] *= number == 1  # the path ends at 0, but for rounding
+        used = np.arange(knot_t.shape[1]) < number[:, None]
+        parts.append((np.repeat(edges, number), 2.0 * scale * knot_weight[used], knot_t[used] / scale))
+    owner, mu, z = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order, counts = np.argsort(owner, kind="stable"), np.bincount(owner, minlength=m)
+    start, mu, z = offsets_of(counts), mu[order], z[order]
     # The slope is linear between knots, so the trapezium rule is exact.
     pieces = np.zeros(len(mu))
     pieces[1:] = 0.5 * (mu[1:] + mu[:-1]) * (z[:-1] - z[1:])

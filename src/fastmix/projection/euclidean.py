@@ -123,19 +123,16 @@ def solve_inf(costs: EdgeCosts, target: Target) -> Solution:
     knots, items = (costs.start, costs.mu, costs.z), costs.incidence
     steepest = 8.0 * costs.rho[adjacency.edge_ids] if costs.quadratic else costs.rho
 
-    def one_pass() -> None:
-        if costs.quadratic:
-            _quadratic_sweep(adjacency.indptr, adjacency.neighbors, steepest, lam, 8.0 * limit, _RELAXATION)
-        else:
-            _sweep(*items, *knots, lam, loads, limit, _RELAXATION)
-
     def judge() -> bool:
         dual, primal = _dual_and_primal(*items, *knots, costs.f, lam, loads, limit, target.cap, z)
         return solution.update(primal, dual, z, target.tol)
 
     def step() -> bool:
         for _ in range(min(_CHECK_EVERY, target.max_iter - solution.iterations)):
-            one_pass()
+            if costs.quadratic:
+                _quadratic_sweep(adjacency.indptr, adjacency.neighbors, steepest, lam, 8.0 * limit, _RELAXATION)
+            else:
+                _sweep(*items, *knots, lam, loads, limit, _RELAXATION)
             solution.iterations += 1
             if target.clock.past():
                 break

@@ -309,19 +309,12 @@ class Dual:
         """
         theta = self.interaction(theta)
         mean = (np.bincount(self.table, theta) / np.bincount(self.table))[self.table]
-        spread = theta - mean
-        slack = 4.0 * np.finfo(np.float64).eps
-        for _ in range(20):
-            tables = self.effects + (mean + spread)
-            r = self.dependencies(tables)
-            if (size := self.norm_of(r)) <= self.limit:
-                break
-            factors = np.full(len(r), self.limit / size)
-            if self.norm == "inf":
-                sums = np.asarray(to_matrix(self.model, r).sum(axis=1))
-                factors = (self.limit / np.maximum(sums, self.limit))[self.model.edges].min(axis=1)
-            spread = spread * (factors * (1.0 - slack))[self.table]
-            slack *= 4.0  # rounding can leave the norm an ulp over the bound: give way a little more each time
+        r = self.dependencies(self.effects + theta)
+        factors = np.full(len(r), self.limit / max(self.norm_of(r), self.limit))
+        if self.norm == "inf":
+            sums = np.asarray(to_matrix(self.model, r).sum(axis=1))
+            factors = (self.limit / np.maximum(sums, self.limit))[self.model.edges].min(axis=1)
+        tables = self.effects + (mean + (theta - mean) * factors[self.table])
         return tables, float(np.sum((tables - self.model.log_pairwise) ** 2))
 
     def evaluate(self, x: FloatArray, y: FloatArray) -> Point:

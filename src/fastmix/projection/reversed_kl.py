@@ -19,8 +19,8 @@ from fastmix.chains.base import Chains
 from fastmix.chains.patches import Patch, make_patches, whole_patch
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import table_positions
-from fastmix.projection.descent import DecreasingStep, FixedStep, StepRule
-from fastmix.projection.divergence import Divergence, Objective
+from fastmix.projection.descent import DecreasingStep, Divergence, FixedStep, Objective, StepRule, Trace
+from fastmix.projection.feasible import FeasibleSet
 
 __all__ = ["PoolObjective", "ReversedKL", "anneal", "anneal_population", "match_marginals"]
 
@@ -135,8 +135,6 @@ class PoolObjective(Objective):
         self.psi = model.parameters
         self.psi_constant = model.log_constant
         self.constant = -math.inf
-        if settings.num_starts > 1:
-            self.trial = FixedStep(_START_SIZE, settings.start_steps, "fisher")
         self._log_z = math.nan
         self._theta: FloatArray | None = None  # what the pool has followed so far; None for fresh chains
         self._free_energy = math.nan
@@ -200,14 +198,25 @@ class PoolObjective(Objective):
             self._theta, self._log_z = candidate.parameters, 0.0
             yield candidate
 
-    def save(self) -> Any:
-        """The chains and what is known about the model that they follow."""
-        return self.pool.save(), self._theta, self._log_z, self.moments
-
-    def restore(self, saved: Any) -> None:
-        """Go on with these chains."""
-        chains, self._theta, self._log_z, self.moments = saved
+    def begin(self, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace) -> MarkovRandomField:
+        """The start that has the lowest value after a few steps, with the chains as they were there."""
+        if self.settings.num_starts == 1:
+            return theta
+        trial = FixedStep(_START_SIZE, self.settings.start_steps, "fisher")
+        best, lowest, kept = theta, math.inf, None
+        for candidate in self.starts(theta):
+            candidate = trial.descend(self, candidate, feasible, Trace(trace.clock.part(1.0, quiet=True)))
+            if trace.out_of_time():
+                if kept is None:
+                    return candidate  # the only one so far: nothing to compare it with
+                break
+            value = self.value(candidate)
+            if value < lowest:
+                best, lowest, kept = candidate, value, (self.pool.save(), self._theta, self._log_z, self.moments)
+        assert kept is not None
+        chains, self._theta, self._log_z, self.moments = kept
         self.pool.restore(chains)
+        return best
 
 
 def anneal(pool: Chains, parameters: FloatArray, num_sweeps: int) -> float:

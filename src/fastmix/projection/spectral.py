@@ -1,10 +1,11 @@
 """Euclidean projection onto the spectral-norm ball: compiled ascent on its low-rank dual.
 
-The constraint ``lambda_max(Z) <= c`` has one positive semidefinite multiplier W = V V^T. Only its entries on the edges
-matter, so the dual ``sum_e h_e(2 v_i . v_j) - c ||V||^2`` with ``h(mu) = min_z f(z) + mu z`` needs no decomposition; a
-factor adds h of its scale, at the weighted sum over its pairs. The negative of the dual is minimised here by
-limited-memory BFGS (Nocedal, 1980). A step may overshoot beyond the range of numbers; division follows IEEE rules here
-and in the functions called, so that its value is NaN and the step is shortened.
+The constraint ``lambda_max(Z) <= c`` has one positive semidefinite multiplier W = V V^T (Burer and Monteiro, 2003).
+Only its entries on the edges matter, so the dual ``sum_e h_e(2 v_i . v_j) - c ||V||^2`` with
+``h(mu) = min_z f(z) + mu z`` needs no decomposition; a factor adds h of its scale, at the weighted sum over its pairs.
+The negative of the dual is minimised here by limited-memory BFGS (Nocedal, 1980). A step may overshoot beyond the range
+of numbers; division follows IEEE rules here and in the functions called, so that its value is NaN and the step is
+shortened.
 
 Liu and Domke (2014, section 5.2) clip singular values instead.
 """
@@ -33,11 +34,9 @@ _WORK = 5e8  # numbers that one compiled call may go through: the clock is read 
 def solve_spectral(costs: EdgeCosts, target: Target) -> Solution:
     """Projection onto ``lambda_max(Z) <= limit``; the multipliers are the factor V (n, 8) of W = V V^T.
 
-    The multiplier W of the constraint is positive semidefinite, and written as V V^T (Burer and Monteiro, 2003) it
-    needs no matrix decomposition: V climbs by L-BFGS. At the optimum ``W (c I - Z) = 0``, so that the rank of W is at
-    most the multiplicity of the largest eigenvalue of Z; 8 is enough unless more eigenvalues than that meet at the
-    limit. The dual is concave in W and not in V, but any V gives a valid lower bound: an ascent that gets stuck, or
-    lacks the rank, leaves a gap and is reported as not converged.
+    At the optimum ``W (c I - Z) = 0``, so that the rank of W is at most the multiplicity of the largest eigenvalue of
+    Z; 8 is enough unless more eigenvalues than that meet at the limit. The dual is concave in W and not in V, but any V
+    gives a valid lower bound: an ascent that gets stuck, or lacks the rank, is reported as not converged.
     """
     model = costs.model
     n, (first, second) = model.num_variables, model.edges.T

@@ -36,6 +36,7 @@ from fastmix.theory.width import (
     Width,
     add_couplings,
     coupling_matrix,
+    couplings,
     model_width,
     norm_estimate,
     norm_from_above,
@@ -95,21 +96,20 @@ class WidthSet(FeasibleSet):
         assert weights is None
         clock = self.clock if clock is None else clock
         width = self._known if self._known is not None else model_width(model, clock=clock.part(0.2))
-        problem = _Problem(coupling_matrix(model)[0], self.norm_bound)
+        problem = _Problem(model, self.norm_bound)
         dense = problem.size <= _MOST_DENSE and problem.density >= _LEAST_DENSITY
         least = 0.0 if dense else _SPARSE_TOL if problem.size <= _MOST_DENSE else _LARGE_TOL
         target = Target(self.norm_bound, max(self.tol, least), self.max_iter, start, clock)
         solution = (_solve_dense if dense else _solve_sparse)(problem, width, target)
         entries = solution.z[: len(problem.b)]
         self._diagonal = solution.z[len(problem.b) :].copy()
-        return add_couplings(model, problem.rows, problem.cols, entries - problem.b), solution
+        return add_couplings(model, entries - problem.b), solution
 
     def shrunk(self, theta: MarkovRandomField, factor: float) -> MarkovRandomField:
         """The model with all couplings, and the diagonal that proves its width, multiplied by a factor."""
         if self._diagonal is not None:
             self._diagonal = factor * self._diagonal
-        rows, cols, b = _upper(coupling_matrix(theta)[0])
-        return add_couplings(theta, rows, cols, (factor - 1.0) * b)
+        return add_couplings(theta, (factor - 1.0) * couplings(theta)[2])
 
     def remember(self, model: MarkovRandomField) -> None:
         """Let :func:`fastmix.certify` know the width of the model that was settled, with all its variables."""
@@ -120,9 +120,9 @@ class WidthSet(FeasibleSet):
 class _Problem:
     """The entries of edges above the diagonal (rows, cols, b), the number of coordinates and half of the bound."""
 
-    def __init__(self, matrix: Any, bound: float) -> None:
-        self.size, self.half = matrix.shape[0], 0.5 * bound
-        self.rows, self.cols, self.b = _upper(matrix)
+    def __init__(self, model: MarkovRandomField, bound: float) -> None:
+        self.size, self.half = int((model.num_states - 1).sum()), 0.5 * bound
+        self.rows, self.cols, self.b, _ = couplings(model)
 
     @property
     def density(self) -> float:
@@ -144,15 +144,6 @@ class _Problem:
         cost, z = self.scaled(self.b, width.diagonal, 0.5 * width.value, target)
         solution.update(cost, 0.0, z, target.tol)
         return solution
-
-
-def _upper(matrix: Any) -> tuple[IntArray, IntArray, FloatArray]:
-    from scipy.sparse import coo_array
-
-    entries = coo_array(matrix)
-    rows, cols = entries.coords
-    kept = rows < cols
-    return rows[kept].astype(np.int64), cols[kept].astype(np.int64), entries.data[kept]
 
 
 # -- dense graphs ---------------------------------------------------------------------------------------------------

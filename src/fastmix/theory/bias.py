@@ -10,15 +10,15 @@ hand (Dobrushin 1970; Hayes 2006; Dyer, Goldberg and Jerrum 2009, "Matrix norms 
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_choice, check_count
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix.graphs.basics import run_loop
 from fastmix.model import MarkovRandomField
 from fastmix.theory import norms
 from fastmix.theory.dependency import (
@@ -30,7 +30,7 @@ from fastmix.theory.dependency import (
     undefined_conditional,
 )
 
-__all__ = ["Decay", "Iteration", "Schedule", "Target", "bias_after", "check_schedule", "safe_matrix"]
+__all__ = ["Decay", "Iteration", "Schedule", "Target", "bias_after", "check_schedule", "safe_matrix", "sweep_in_place"]
 
 Schedule = Literal["systematic", "random"]
 
@@ -38,6 +38,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _VISITS_AT_ONCE = 5e7  # entries of R, a tenth of a second: the clock is read between
 _SMALLEST_ENTRY = 1e-50  # positive entries of R are raised to this, so that products with delta do not vanish
 _LARGEST_ENTRY = 1e300  # infinite ones are cut to this: any positive delta times it is still above 1
+_SMALLEST = 1e-250  # positive biases are kept from falling below: rounded up, and never subnormal, which would be slow
 
 
 def bias_after(
@@ -114,14 +115,6 @@ def _inflate(matrix: Any) -> Any:
     return result
 
 
-def _cut(matrix: Any) -> Any:
-    """The matrix with infinite entries made finite, without effect on ``min(1, R delta)``."""
-    if matrix.nnz and matrix.data.max() > _LARGEST_ENTRY:
-        matrix = matrix.copy()
-        np.minimum(matrix.data, _LARGEST_ENTRY, out=matrix.data)
-    return matrix
-
-
 # -- the iteration --------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +122,7 @@ class Target:
     """When delta is small enough."""
 
     def __init__(self, n: int, accuracy: float, per_variable: bool) -> None:
-        self.n, self.accuracy, self.per_variable = n, accuracy, per_variable
+        self.accuracy, self.per_variable = accuracy, per_variable
         # Sums of n terms may be short by n eps; the limit is for the sum as computed.
         self._margin = 1.0 + (n + 4) * _EPS
         self.largest_total = math.inf if per_variable else accuracy / self._margin * (1.0 - 2.0 * _EPS)
@@ -139,22 +132,18 @@ class Target:
         """The sum, from above."""
         return float(delta.sum()) * self._margin
 
-    def holds(self, delta: FloatArray) -> bool:
-        """Whether it is."""
-        return float(delta.sum()) <= self.largest_total and float(delta.max(initial=0.0)) <= self.largest_entry
-
 
 class Iteration:
     """The vector delta under sweeps of a schedule."""
 
     def __init__(self, matrix: Any, schedule: str, order: IntArray, max_visits: float, clock: Clock = NO_LIMIT) -> None:
         n = matrix.shape[0]
-        self.clock = clock
-        self.delta = np.ones(n)
-        self.num_sweeps = 0
-        self._matrix, self._order, self._visits_left = _cut(matrix), order, max_visits
-        self._random = _RandomSweep(self._matrix) if schedule == "random" else None
-        self._cost = self._random.cost if self._random else float(matrix.nnz + n)
+        self.clock, self.delta, self.num_sweeps = clock, np.ones(n), 0
+        matrix = matrix.copy()
+        np.minimum(matrix.data, _LARGEST_ENTRY, out=matrix.data)  # without effect on ``min(1, R delta)``
+        self._arrays = matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data, order
+        self._random = _RandomSweep(matrix) if schedule == "random" else None
+        self._visits_left, self._cost = max_visits, self._random.cost if self._random else float(matrix.nnz + n)
 
     @property
     def exhausted(self) -> bool:
@@ -168,24 +157,45 @@ class Iteration:
             return True
         last, reached = self.num_sweeps + max_sweeps, False
         at_once = 1 if self._random is not None else max(1, int(_VISITS_AT_ONCE / self._cost))
+        total, entry = (target.largest_total, target.largest_entry) if target else (-1.0, -1.0)
         while self.num_sweeps < last and not reached and not self.exhausted:
             made = int(min(at_once, last - self.num_sweeps, self._visits_left / self._cost))
             if self._random is not None:
                 self.delta = self._random(self.delta)
-                reached = target is not None and target.holds(self.delta)
+                reached = float(self.delta.sum()) <= total and float(self.delta.max()) <= entry
             else:
-                from fastmix.theory.certificate_kernels import sweep_in_place
-
-                total, entry = (target.largest_total, target.largest_entry) if target else (-1.0, -1.0)
-                made, reached = sweep_in_place(*self._arrays, self._order, self.delta, total, entry, made)
+                inputs = *self._arrays, total, entry, made
+                made, reached = run_loop(sweep_in_place, inputs, (self.delta,), compiled=True)
             self.num_sweeps += made
             self._visits_left -= made * self._cost
         return reached
 
-    @cached_property
-    def _arrays(self) -> tuple[IntArray, NDArray[np.uint32], FloatArray]:
-        matrix = self._matrix
-        return matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data
+
+def sweep_in_place(indptr, indices, data, order, largest_total, largest_entry, max_sweeps, delta):  # type: ignore[no-untyped-def]
+    """Sweeps of ``delta_i <- min(1, sum_j R_ij delta_j)`` until the sum and the largest entry are small enough.
+
+    Returns the number of sweeps made, and whether the last one reached both limits.
+    """
+    # Unsigned numbers: signed ones are checked for counting from the end, which costs a fifth of the time.
+    one = np.uint64(1)
+    for sweep in range(max_sweeps):
+        total = 0.0
+        top = 0.0
+        for k in range(len(order)):
+            i = np.uint64(order[k])
+            value = 0.0
+            for p in range(np.uint64(indptr[i]), np.uint64(indptr[i + one])):
+                value += data[p] * delta[indices[p]]
+            if value > 1.0:
+                value = 1.0
+            elif 0.0 < value < _SMALLEST:
+                value = _SMALLEST
+            delta[i] = value
+            total += value
+            top = max(top, value)
+        if total <= largest_total and top <= largest_entry:
+            return sweep + 1, True
+    return max_sweeps, False
 
 
 class _RandomSweep:
@@ -247,29 +257,21 @@ class _RandomSweep:
 class Decay:
     """What a norm r < 1 of R alone promises: the bias falls by r a systematic, by exp(r - 1) a random sweep."""
 
-    def __init__(self, n: int, norm: str, value: float, schedule: str) -> None:
-        self._n, self._norm = n, norm
+    def __init__(self, norm: str, value: float, schedule: str) -> None:
+        self._norm = norm
         # A hair above, for the logarithms and powers to come.
         rate = math.log(value) if value > 0.0 else -math.inf
         self._log_rate = (rate if schedule == "systematic" else value - 1.0) * (1.0 - 1e-12)
 
-    def _start(self, delta: FloatArray, entry: bool) -> float:
-        """A bound on the largest entry, or on the sum, that falls at the rate of the norm."""
-        n = self._n
-        if self._norm == "inf":
-            size = float(delta.max())
-        elif self._norm == "1":
-            return float(delta.sum()) * (1.0 + (n + 8) * _EPS)
-        else:
-            size = float(np.sqrt(delta @ delta))
-        factor = 1.0 if entry else n if self._norm == "inf" else math.sqrt(n)
-        return size * factor * (1.0 + (n + 8) * _EPS)
-
     def sweeps(self, delta: FloatArray, target: Target) -> int:
         """Sweeps that bring delta to the target."""
-        log_ratio = math.log(self._start(delta, target.per_variable) / target.accuracy) * (1.0 + 1e-12) + 1e-12
+        # A bound on the largest entry, or on the sum, that falls at the rate of the norm.
+        n = len(delta)
+        size, factor = float(np.sqrt(delta @ delta)), math.sqrt(n)
+        if self._norm == "inf":
+            size, factor = float(delta.max()), float(n)
+        if self._norm == "1":
+            size, factor = float(delta.sum()), 1.0
+        start = size * (1.0 if target.per_variable else factor) * (1.0 + (n + 8) * _EPS)
+        log_ratio = math.log(start / target.accuracy) * (1.0 + 1e-12) + 1e-12
         return max(1, math.ceil(log_ratio / -self._log_rate))
-
-    def after(self, num_sweeps: int, *, entry: bool = False) -> float:
-        """Sum of delta, or its largest entry, after so many sweeps from the start."""
-        return self._start(np.ones(self._n), entry) * math.exp(num_sweeps * self._log_rate) * (1.0 + 1e-12)

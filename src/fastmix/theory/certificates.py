@@ -130,20 +130,20 @@ class Certificate(Framed):
 
     def columns(self) -> dict[str, Any]:
         """Columns of :meth:`to_frame` by name: of every variable the sum of its row of R, and the bound on its bias."""
-        sums = np.asarray(self._matrix().sum(axis=1)).reshape(-1)
-        names = [] if self.model is None else list(self.model.names_of_variables())
-        return {"variable": names, "row_sum": sums, "bias": self.bias}
+        model, matrix = self._matrix()
+        sums = np.asarray(matrix.sum(axis=1)).reshape(-1)
+        return {"variable": list(model.names_of_variables()), "row_sum": sums, "bias": self.bias}
 
     def plot(self, axes: Any = None) -> Any:
         """The bound on R as a picture, or the sums of its rows if there are many (Matplotlib, extra ``plot``)."""
         axes = _show.new_axes(axes)
         axes.set_title("certified" if self.certified else "not certified")
-        return _show.matrix(axes, self._matrix(), label=f"R ({self.dependency or 'sigmoid'})")
+        return _show.matrix(axes, self._matrix()[1], label=f"R ({self.dependency or 'sigmoid'})")
 
-    def _matrix(self) -> Any:
+    def _matrix(self) -> tuple[MarkovRandomField, Any]:
         if self.model is None:
             raise ValueError("the certificate has no model: it was not made by certify()")
-        return dependency_matrix(self.model, dependency=cast("Any", self.dependency or "sigmoid"))
+        return self.model, dependency_matrix(self.model, dependency=cast("Any", self.dependency or "sigmoid"))
 
     def _repr_html_(self) -> str:
         facts = [("certified", "yes" if self.certified else "no"), ("criterion", self.criterion)]
@@ -385,9 +385,9 @@ def _by_criterion(
         found = criterion.find(scaled, clock=clock)
         return num_random_updates(scaled, found, accuracy) <= min(budget, 1e300)
 
-    bias = np.full(model.num_variables, accuracy if certified else 1.0)
+    left = accuracy if certified else 1.0
+    bias = np.full(model.num_variables, left)
     bias.setflags(write=False)
-    constant = math.exp(finding.log_constant) if finding.log_constant < 700.0 else math.inf
     return Certificate(
         certified=certified,
         accuracy=accuracy,
@@ -395,12 +395,12 @@ def _by_criterion(
         schedule="random",
         num_updates=int(number) if certified else None,
         bias=bias,
-        max_bias=accuracy if certified else 1.0,
-        total_bias=accuracy if certified else 1.0,
+        max_bias=left,
+        total_bias=left,
         advice=advice,
         stats={"method": criterion.name if certified else None, "num_iterated": 0},
         criterion=criterion.name,
-        constant=constant,
+        constant=math.exp(finding.log_constant) if finding.log_constant < 700.0 else math.inf,
         form=finding.form,
         width=finding.width,
         margin=largest_factor(certifies, clock) if margin else None,
@@ -431,7 +431,6 @@ def _dobrushin(
 ) -> Certificate:
     """The certificate of Dobrushin's criterion, by the iteration and a norm."""
     n = model.num_variables
-    order_array = check_schedule(schedule, order, n)
     matrix = safe_matrix(model, dependency)
     undefined = undefined_conditional(model)
     if norm is None:
@@ -440,9 +439,9 @@ def _dobrushin(
         name, value = norm, norms.matrix_norm(matrix, norm, clock=clock)
     if undefined is not None:
         value = math.inf
-    run = Iteration(matrix, schedule, order_array, _MAX_VISITS, clock)
+    run = Iteration(matrix, schedule, check_schedule(schedule, order, n), _MAX_VISITS, clock)
     target = Target(n, level, per_variable)
-    decay = Decay(n, name, value, schedule) if value < 1.0 else None
+    decay = Decay(name, value, schedule) if value < 1.0 else None
     reached = n == 0
     if decay is not None and not reached:
         # The theorem's number is valid too: the iteration could pass it by rounding only.
@@ -464,9 +463,8 @@ def _dobrushin(
     bias = run.delta
     total = target.total(bias)
     if decay is not None and not reached:
-        # What was promised holds besides; an entry is never above the sum.
-        bias = np.minimum(bias, min(level, decay.after(num_sweeps, entry=True)))
-        total = min(target.total(bias), decay.after(num_sweeps), math.inf if per_variable else level)
+        bias = np.minimum(bias, level)  # as was promised; an entry is never above the sum
+        total = min(target.total(bias), math.inf if per_variable else level)
     bias.setflags(write=False)
     certificate = Certificate(
         certified=certified,
@@ -487,7 +485,6 @@ def _dobrushin(
             "method": "iteration" if reached else "geometric" if certified else None,
             "num_iterated": run.num_sweeps,
             "num_entries": int(matrix.nnz),
-            **clock.stats(),
         },
         valid_for=schedule,
     )

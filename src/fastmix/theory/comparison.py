@@ -172,18 +172,13 @@ def _ranges_of_tables(left: FloatArray, right: FloatArray, axis: int) -> FloatAr
     """For tables (rows, cols, k) the largest range along an axis of their difference, (k,); inf for other -inf."""
     left_finite, right_finite = left > -np.inf, right > -np.inf
     difference, both = left - right, left_finite & right_finite
-    top, bottom = np.where(both, difference, -np.inf), np.where(both, difference, np.inf)
-    result = _range(top.max(axis=axis), bottom.min(axis=axis)).max(axis=0)
+    high, low = difference.max(axis, initial=-np.inf, where=both), difference.min(axis, initial=np.inf, where=both)
+    # A difference of two numbers is off by eps/2 of itself, and so is the difference of two of these.
+    size = (high - low) + 2.0 * _EPS * (np.abs(high) + np.abs(low))
+    size[np.isnan(size)] = np.inf  # beyond the largest number
+    result = np.where(high == -np.inf, 0.0, size).max(axis=0)  # no state was left
     result[(left_finite != right_finite).any(axis=(0, 1))] = np.inf
     return result
-
-
-def _range(high: FloatArray, low: FloatArray) -> FloatArray:
-    """``high - low`` from above; 0 where no state was left (then high is -inf)."""
-    # A difference of two numbers is off by eps/2 of itself, and so is the difference of two of these.
-    margin = 2.0 * _EPS * (np.abs(high) + np.abs(low))
-    result = np.where(high == -np.inf, 0.0, (high - low) + margin)
-    return np.where(np.isnan(result), np.inf, result)  # beyond the largest number
 
 
 def _equal_parts(model: MarkovRandomField, b: FloatArray) -> BoolArray:

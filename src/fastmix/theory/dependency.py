@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
+from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.theory.enumeration import exact_dependencies, joint_logits
 
 __all__ = [
     "DEPENDENCIES", "Dependency", "dependency_matrix", "edge_dependencies", "factor_dependencies", "largest_entries",
@@ -29,7 +29,9 @@ DEPENDENCIES: tuple[str, ...] = get_args(Dependency)
 
 _EPS = float(np.finfo(np.float64).eps)
 _CHUNK_ENTRIES = 1 << 18  # table entries worked on at once: 2 MiB a temporary, which stays in the cache
-
+# Limits of enumerations, a few seconds each.
+_MAX_EVALUATIONS = 5e6  # conditional distributions
+_MAX_COMPARISONS = 4e9  # entries of pairs of conditional distributions
 _MAX_JOINT = 1 << 20  # states of the neighbors of a variable that are tried for one that leaves it none
 
 
@@ -71,7 +73,7 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     model = _without_forbidden(model)
     if dependency == "exact":
         # The minimum repairs rounding only: the enumeration is never above the maximum over all fields.
-        return np.minimum(exact_dependencies(model), _column_bounds(model, "sigmoid"))
+        return np.minimum(_exact_dependencies(model), _column_bounds(model, "sigmoid"))
     if dependency == "field":
         with np.errstate(invalid="ignore", over="ignore"):  # forbidden pairs: unknown, and left to the other bound
             field = _field_bounds(model)
@@ -186,7 +188,7 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
         name = model.names_of_variables()[i]
         if log_joint[i] > math.log(_MAX_JOINT):
             return i, f"variable {name} has forbidden pairs and too many neighbors to check that it always has a state"
-        if (joint_logits(model, i, hard=True)[1].max(axis=0) == -np.inf).any():
+        if (_joint_logits(model, i, hard=True)[1].max(axis=0) == -np.inf).any():
             return i, f"variable {name} has no allowed state for some states of its neighbors"
     return None
 
@@ -360,3 +362,75 @@ def _field_bounds(model: MarkovRandomField) -> FloatArray:
     z = np.clip(0.0, np.minimum(begin, end_), np.maximum(begin, end_))
     result = 0.5 * (np.tanh(z + d) - np.tanh(z - d))
     return np.where(np.isfinite(result), result, 1.0)
+
+
+# -- by enumeration of what the neighbors can do (Definition 3, in the form of Lemma 9) ----------------------------
+
+
+def _exact_dependencies(model: MarkovRandomField) -> FloatArray:
+    """R by its definition (m, 2), for a model without forbidden states."""
+    graph, counts, n = model.adjacency, model.num_states, model.num_variables
+    result = np.zeros((model.num_edges, 2))
+    owner = np.repeat(np.arange(n), graph.degree)
+    with np.errstate(over="ignore"):
+        evaluations = np.exp(np.bincount(owner, np.log(counts[graph.neighbors]), minlength=n)) * (graph.degree > 0)
+        comparisons = evaluations * counts * np.bincount(owner, counts[graph.neighbors], minlength=n)
+    if evaluations.sum() > _MAX_EVALUATIONS or comparisons.sum() > _MAX_COMPARISONS:
+        raise ResourceError(
+            f"dependency='exact' would enumerate {evaluations.sum():.3g} conditional distributions (variable "
+            f"{evaluations.argmax()} takes most; the largest degree is {graph.max_degree}), more than the limit of "
+            f"{_MAX_EVALUATIONS:.3g} of them or {_MAX_COMPARISONS:.3g} comparisons of their entries; "
+            "dependency='sigmoid' enumerates nothing"
+        )
+    for i in np.flatnonzero(graph.degree).tolist():
+        edges = graph.edge_ids[graph.indptr[i] : graph.indptr[i + 1]]
+        gaps = dict(zip(*_largest_gaps(*_joint_logits(model, i)), strict=True))
+        around = graph.neighbors_of(i).tolist()
+        result[edges, [int(i > j) for j in around]] = [gaps.get(j, 0.0) for j in around]
+    return result
+
+
+def _joint_logits(model: MarkovRandomField, i: int, *, hard: bool = False) -> tuple[list[int], FloatArray]:
+    """Neighbors of a variable that have several states, and its logits (own states, states of these neighbors).
+
+    With ``hard`` only terms that forbid something, and the neighbors in them, count.
+    """
+    graph, incident, counts = model.adjacency, model.structure.incident, model.num_states
+    terms = []
+    for p in range(graph.indptr[i], graph.indptr[i + 1]):
+        e, j = graph.edge_ids[p], int(graph.neighbors[p])
+        table = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
+        terms.append(([j], table.reshape(counts[i], -1) if i < j else table.reshape(-1, counts[i]).T))
+    for k in incident.factors[incident.indptr[i] : incident.indptr[i + 1]].tolist():
+        scope, table = model.factor(k)
+        axis = int(np.searchsorted(scope, i))
+        terms.append((np.delete(scope, axis).tolist(), np.moveaxis(table, axis, 0)))
+    if hard:
+        terms = [(others, table) for others, table in terms if table.min() == -np.inf]
+    axes = sorted({j for others, _ in terms for j in others if counts[j] > 1})
+    logits = np.zeros((counts[i], *counts[axes])) + model.unary(i).reshape(-1, *[1] * len(axes))
+    for others, table in terms:
+        logits += table.reshape(-1, *(counts[j] if j in others else 1 for j in axes))
+    return axes, logits
+
+
+def _largest_gaps(axes: list[int], logits: FloatArray) -> tuple[list[int], list[float]]:
+    """For every neighbor the largest total variation distance between two of the distributions that it leads to.
+
+    Two undefined ones are no distance apart; one beside a defined one is 1 away from it.
+    """
+    top = logits.max(axis=0)
+    undefined = top == -np.inf
+    hard = bool(undefined.any())
+    p = np.exp(logits - (np.where(undefined, 0.0, top) if hard else top))
+    p /= np.where(undefined, 1.0, p.sum(axis=0))
+    gaps = []
+    for k in range(len(axes)):
+        columns, closed, best = p.swapaxes(1, k + 1), undefined.swapaxes(0, k), 0.0
+        for a in range(len(closed) - 1):
+            distance = np.abs(columns[:, a : a + 1] - columns[:, a + 1 :]).sum(axis=0)
+            if hard:
+                distance[closed[a] != closed[a + 1 :]] = 2.0
+            best = max(best, float(distance.max()))
+        gaps.append(min(0.5 * best, 1.0))
+    return axes, gaps

@@ -27,7 +27,7 @@ from fastmix.model.build import offsets_of
 from fastmix.theory import norms
 
 __all__ = [
-    "Ascent", "Width", "add_couplings", "coupling_matrix", "matrix_width", "model_width", "norm_estimate",
+    "Ascent", "Width", "add_couplings", "coupling_matrix", "couplings", "matrix_width", "model_width", "norm_estimate",
     "norm_from_above", "remember_width", "symmetric_matrix",
 ]  # fmt: skip
 
@@ -73,7 +73,13 @@ def model_width(model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Width:
 
 
 def coupling_matrix(model: MarkovRandomField) -> tuple[Any, float]:
-    """The symmetric matrix B of a model's couplings, csr (N, N), and a bound on the norm of its rounding errors.
+    """The symmetric matrix B of a model's couplings, csr (N, N), and a bound on the norm of its rounding errors."""
+    rows, cols, data, error = couplings(model)
+    return symmetric_matrix(int((model.num_states - 1).sum()), rows, cols, data), error
+
+
+def couplings(model: MarkovRandomField) -> tuple[IntArray, IntArray, FloatArray, float]:
+    """Rows, columns and values of the entries of B above its diagonal, and a bound on the norm of their errors.
 
     Variable i has ``L_i - 1`` coordinates: an orthonormal basis Q_i of the vectors that sum up to 0, so that
     functions of one variable vanish. The block of an edge is ``Q_i^T T Q_j / 2``; for binary variables it is
@@ -95,9 +101,8 @@ def coupling_matrix(model: MarkovRandomField) -> tuple[Any, float]:
             scale = np.abs(tables).max(axis=(0, 1)) * (left + right + 8) * math.sqrt(left * right) * _EPS
             for end in model.edges[places].T:
                 np.add.at(errors, end, scale)
-    n = int(model.num_states.sum()) - model.num_variables
     i, j = (np.concatenate([np.zeros(0, dtype=np.int64), *part]) for part in (rows, cols))
-    return symmetric_matrix(n, i, j, np.concatenate([np.zeros(0), *data])), float(errors.max(initial=0.0))
+    return i, j, np.concatenate([np.zeros(0), *data]), float(errors.max(initial=0.0))
 
 
 def _blocks(model: MarkovRandomField) -> Iterator[tuple[Any, FloatArray, IntArray, IntArray]]:
@@ -128,26 +133,15 @@ def remember_width(model: MarkovRandomField, width: Width) -> None:
     _KNOWN[model] = width
 
 
-def add_couplings(model: MarkovRandomField, rows: IntArray, cols: IntArray, change: FloatArray) -> MarkovRandomField:
-    """The model with the entries (rows, cols), rows < cols, of its matrix B changed by ``change``.
-
-    Tables change by their interactions only; entries that belong to no edge must not be among them.
-    """
-    n = int(model.num_states.sum()) - model.num_variables
-    # Sorted by row and column; a look-up in a sparse matrix is linear in the entries of the row.
-    keys = rows.astype(np.int64) * n + cols
-    order = np.argsort(keys)
-    keys, change = np.append(keys[order], -1), np.append(change[order], 0.0)
-    tables = model.log_pairwise.copy()
-    for places, group, i, j in _blocks(model):
+def add_couplings(model: MarkovRandomField, change: FloatArray) -> MarkovRandomField:
+    """The model with its :func:`couplings` changed, tables by their interactions only."""
+    tables, begin = model.log_pairwise.copy(), 0
+    for places, group, i, _ in _blocks(model):
         left, right, number = group.shape
-        if min(left, right) < 2:
-            continue
-        wanted = np.minimum(i, j) * n + np.maximum(i, j)
-        found = np.searchsorted(keys[:-1], wanted)
-        blocks = np.where(keys[found] == wanted, change[found], 0.0).reshape(left - 1, right - 1, number)
+        blocks = change[begin : begin + len(i)].reshape(left - 1, right - 1, number)
         added = np.einsum("ap,pqe,bq->eab", 2.0 * _centred_basis(left), blocks, _centred_basis(right))
         tables[model.pairwise_offsets[:-1][places][:, None] + np.arange(left * right)] += added.reshape(number, -1)
+        begin += len(i)
     return model.replace(log_pairwise=tables)
 
 
