@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.errors import ModelError, ResourceError
-from fastmix.exact import planner, program, tree
+from fastmix.exact import junction_tree, planner, program
 from fastmix.exact import program_kernels as kernels
 from fastmix.exact.planner import Factors
 
@@ -31,8 +31,8 @@ class Tables(NamedTuple):
         return np.concatenate([np.zeros(0), *self.tables])
 
 
-def plan_tree(factors: Tables, **options: Any) -> tree.Tree:
-    return tree.plan_tree(Factors(factors.num_states, factors.scopes, factors.values), **options)
+def plan_tree(factors: Tables, **options: Any) -> junction_tree.Tree:
+    return junction_tree.plan_tree(Factors(factors.num_states, factors.scopes, factors.values), **options)
 
 
 def random_factors(rng, *, max_variables=7, max_states=4, max_scope=4, zeros=0.0, scale=1.0):
@@ -80,7 +80,7 @@ def check(factors, answer):
 @pytest.fixture(params=["plain", "compiled"])
 def how(request, monkeypatch):
     """Without a compiler, or compiled and with the layouts that are made for large tables."""
-    monkeypatch.setattr(tree, "_compiler_is_loaded", lambda: request.param == "compiled")
+    monkeypatch.setattr(junction_tree, "_compiler_is_loaded", lambda: request.param == "compiled")
     if request.param == "compiled":
         monkeypatch.setattr(planner, "_LAYOUT_ENTRIES", 1)
         monkeypatch.setattr(planner, "_JOINED", 1)
@@ -111,7 +111,7 @@ def test_random_factors_agree_with_enumeration(how, zeros, arithmetic, monkeypat
 @pytest.mark.parametrize("zeros", [0.0, 0.2])
 def test_programs_agree_with_enumeration(zeros, monkeypatch):
     """Compiled functions run all steps, also on tables that underflow or contradict; without a compiler, the same."""
-    monkeypatch.setattr(tree, "_compiler_is_loaded", lambda: False)
+    monkeypatch.setattr(junction_tree, "_compiler_is_loaded", lambda: False)
     rng = np.random.default_rng(5 if zeros else 6)
     seen = set()
     for case in range(80):
