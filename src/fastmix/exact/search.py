@@ -211,24 +211,15 @@ def treewidth_bounds(num_variables: int, edges: ArrayLike) -> tuple[int, int]:
     """A lower and an upper bound on the treewidth, cheaply: a few seconds for a million variables.
 
     The lower bound is the degeneracy. The upper bound is the width of a greedy order, and for more than 2,000 variables
-    beside hanging trees the smaller frontier of two sweeps (a path decomposition).
+    beside hanging trees the smallest frontier of four sweeps (a path decomposition).
     """
     n, pairs = check_graph(num_variables, edges)
-    if not len(pairs):
-        return 0, 0
-    alive = np.ones(n, dtype=bool)
-    alive[strip_leaves(n, pairs)[0]] = False
-    if not alive.any():
-        return 1, 1
-    core = (np.cumsum(alive) - 1)[pairs[alive[pairs].all(axis=1)]]
-    size, lower = int(alive.sum()), degeneracy(n, pairs)
-    if lower == size - 1:
-        return lower, lower
-    upper = min(size - 1, _sweep_estimate(size, core, np.full(size, math.log(2.0))).width)
-    if size <= _MAX_BOUNDED and lower < upper:
-        found = find_order([2] * size, [(int(i), int(j)) for i, j in core], effort=0.0)
-        upper = min(upper, found.width)
-    return lower, upper
+    found = None
+    if n - len(strip_leaves(n, pairs)[0]) <= _MAX_BOUNDED:
+        found = find_order([2] * n, [(i, j) for i, j in pairs.tolist()], effort=0.0)
+    if found is None or not found.is_exact:
+        found = _sweep_estimate(n, pairs, np.full(n, math.log(2.0)))
+    return degeneracy(n, pairs), found.width
 
 
 def _sweep_estimate(n: int, pairs: IntArray, logs: FloatArray) -> Order:

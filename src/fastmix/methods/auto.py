@@ -89,7 +89,7 @@ class Exact(_MemoryLimited):
         if plan is None:
             plan = plan_exact(model, memory_limit=self.memory_limit, clock=clock, reduced=True)
             if clock.limit is not None and plan.seconds > clock.left():
-                raise too_late(clock, plan.seconds, plan.tree)
+                raise too_late(clock, plan.tree)
         try:
             return plan.run(clock, edge_marginals=context.edge_marginals is not False)  # they cost little
         except ModelError as error:
