@@ -27,7 +27,7 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import format_bytes
 from fastmix.errors import ResourceError
-from fastmix.exact.planner import Factors, Planner, Sequence
+from fastmix.exact.planner import Factors, Sequence
 from fastmix.exact.program import Answer, Program, Run, UnderflowError
 from fastmix.exact.search import CHEAP, Order, find_order
 from fastmix.graphs import degeneracy
@@ -146,7 +146,7 @@ def plan_tree(
     if 8.0 * order.total_entries / most > memory_limit:
         refuse(width, order.width, 8.0 * order.total_entries / most, memory_limit, "at least ")
     clock.check()
-    tree = Tree(factors, order, Planner(factors, order).plan())
+    tree = Tree(factors, order, Sequence(factors, order))
     if tree.required_bytes > memory_limit:
         refuse(width, order.width, tree.required_bytes, memory_limit)
     clock.check()
