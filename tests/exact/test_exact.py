@@ -81,7 +81,6 @@ def test_layouts_of_large_tables_change_nothing(model, arithmetic, monkeypatch):
     large = run_tree(model, arithmetic)
     assert plan_junction_tree(model, memory_limit=1e9).tree.order.max_entries > 1 << 13
     monkeypatch.setattr(planner, "_LAYOUT_ENTRIES", 1 << 60)
-    monkeypatch.setattr(program, "_ARRANGED", 1 << 60)
     plain = run_tree(model, arithmetic)
     for a, b in zip(large, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
