@@ -24,10 +24,9 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix.learning.result import LearnResult, NormBall, WidthBall
     from fastmix.learning.score import ScoreResult, score
     from fastmix.methods.annealed import Annealed, AnnealedResult, anneal
-    from fastmix.methods.auto import Auto
+    from fastmix.methods.auto import Auto, Exact
     from fastmix.methods.base import Context, Method, register
     from fastmix.methods.comparison import Comparison, compare
-    from fastmix.methods.exact import Exact
     from fastmix.methods.inference import infer
     from fastmix.methods.loopy_bp import LoopyBP, LoopyBPResult, loopy_bp
     from fastmix.methods.mean_field import MeanField, MeanFieldResult, mean_field
@@ -64,10 +63,9 @@ _HOMES = {
         "interop": "convert",
         "learning": "LearnResult NormBall ScoreResult WidthBall learn score",
         "methods.annealed": "Annealed AnnealedResult anneal",
-        "methods.auto": "Auto",
+        "methods.auto": "Auto Exact",
         "methods.base": "Context Method register",
         "methods.comparison": "Comparison compare",
-        "methods.exact": "Exact",
         "methods.inference": "infer",
         "methods.loopy_bp": "LoopyBP LoopyBPResult loopy_bp",
         "methods.mean_field": "MeanField MeanFieldResult mean_field",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.errors import ModelError, ResourceError
-from fastmix.exact import planner, program, tree
+from fastmix.exact import junction_tree, planner, program
 from fastmix.exact import program_kernels as kernels
 from fastmix.exact.planner import Factors
 
@@ -31,8 +31,8 @@ class Tables(NamedTuple):
         return np.concatenate([np.zeros(0), *self.tables])
 
 
-def plan_tree(factors: Tables, **options: Any) -> tree.Tree:
-    return tree.plan_tree(Factors(factors.num_states, factors.scopes, factors.values), **options)
+def plan_tree(factors: Tables, **options: Any) -> junction_tree.Tree:
+    return junction_tree.plan_tree(Factors(factors.num_states, factors.scopes, factors.values), **options)
 
 
 def random_factors(rng, *, max_variables=7, max_states=4, max_scope=4, zeros=0.0, scale=1.0):
@@ -79,14 +79,12 @@ def check(factors, answer):
 @pytest.fixture(params=["plain", "compiled"])
 def how(request, monkeypatch):
     """Without a compiler, or compiled and with the layouts that are made for large tables."""
-    monkeypatch.setattr(tree, "_compiler_is_loaded", lambda: request.param == "compiled")
+    monkeypatch.setattr(junction_tree, "_compiler_is_loaded", lambda: request.param == "compiled")
     if request.param == "compiled":
         monkeypatch.setattr(planner, "_LAYOUT_ENTRIES", 1)
         monkeypatch.setattr(planner, "_JOINED", 1)
         monkeypatch.setattr(planner, "_RUN", 4)
         monkeypatch.setattr(program, "_PIECE", 16)
-        monkeypatch.setattr(program, "_ARRANGED", 1)
-        monkeypatch.setattr(program, "_CHUNK", 4)
     return request.param
 
 
@@ -110,7 +108,7 @@ def test_random_factors_agree_with_enumeration(how, zeros, arithmetic, monkeypat
 @pytest.mark.parametrize("zeros", [0.0, 0.2])
 def test_programs_agree_with_enumeration(zeros, monkeypatch):
     """Compiled functions run all steps, also on tables that underflow or contradict; without a compiler, the same."""
-    monkeypatch.setattr(tree, "_compiler_is_loaded", lambda: False)
+    monkeypatch.setattr(junction_tree, "_compiler_is_loaded", lambda: False)
     rng = np.random.default_rng(5 if zeros else 6)
     seen = set()
     for case in range(80):
@@ -180,7 +178,7 @@ def test_any_order_of_the_loops_gives_the_sum(mode):
         for k in reversed([k for k, v in enumerate(used) if v not in o]):
             wanted = total.reduce(wanted, axis=k)
         wanted = wanted.transpose([sorted(o).index(v) for v in o]).reshape(-1)
-        for order in (rows, program._arrange(rows)):
+        for order in (rows, rows[::-1], [rows[k] for k in rng.permutation(len(rows))]):
             w = np.concatenate([x, y, np.zeros(2 * size)])
             groups = np.array(order, dtype=np.int64)
             step = [0, len(x), len(x) + len(y), 0, len(groups), kernels.SUM, size, 0, -1, -1, -1]

@@ -166,7 +166,7 @@ def test_the_model_is_reduced_once(monkeypatch):
     calls = []
     reduce = base.reduce_model
     monkeypatch.setattr(base, "reduce_model", lambda *a, **k: calls.append(a) or reduce(*a, **k))
-    for module in ("methods.sample_result", "methods.exact", "exact.solver", "projection.api"):
+    for module in ("methods.sample_result", "methods.auto", "exact.solver", "projection.api"):
         inner = getattr(fastmix, module.split(".")[0])
         for part in module.split(".")[1:]:
             inner = __import__(f"fastmix.{module}", fromlist=[part])

@@ -144,7 +144,7 @@ def test_an_interrupt_before_the_first_answer_has_nothing_to_compare(monkeypatch
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fastmix.methods.exact.Exact, "run", stop)
+    monkeypatch.setattr(fastmix.Exact, "run", stop)
     with pytest.raises(Interrupted, match=r"^interrupted before there was anything to report$") as stopped:
         compare(MODEL, methods=["loopy-bp"], seed=1)
     assert stopped.value.result is None

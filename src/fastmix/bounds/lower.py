@@ -18,9 +18,9 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.bounds.covers import Clusters, split_scope
 from fastmix.bounds.terms import Terms, rounding, spread
+from fastmix.exact.junction_tree import Tree, plan_tree
 from fastmix.exact.planner import Factors
 from fastmix.exact.search import order_cost
-from fastmix.exact.tree import Tree, plan_tree
 from fastmix.graphs.basics import label_components
 from fastmix.model.build import offsets_of
 

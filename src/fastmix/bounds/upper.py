@@ -22,8 +22,8 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.bounds.covers import Cover
 from fastmix.bounds.terms import Terms, rounding, spread
+from fastmix.exact.junction_tree import Tree, plan_tree
 from fastmix.exact.planner import Factors
-from fastmix.exact.tree import Tree, plan_tree
 from fastmix.model.build import offsets_of
 from fastmix.theory.intervals import bernstein_half_width
 

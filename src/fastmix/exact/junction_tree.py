@@ -1,50 +1,168 @@
-"""Exact marginals, log Z and independent draws of a model, planned before anything is allocated.
+"""Exact inference before anything is allocated: log Z, marginals, draws and the most probable configuration.
 
-Unaries, edges and factors are tables over one, two or more variables, and one engine takes them all
-(:mod:`fastmix.exact.tree`). On large models the trees that hang on the graph are summed out before
-(:mod:`fastmix.exact.leaves`).
+Unaries, edges and factors are tables over one, two or more variables, and one engine takes them all. Eliminating the
+variables one by one, in an order of :mod:`fastmix.exact.search`, multiplies the tables that have the variable and sums
+it out. The tables of one variable are joined in pairs, the smallest first, and the last product is summed on the way,
+so that no clique table is stored. The result is one sequence of sums of products of two tables.
+
+Its derivatives, in reverse, give every marginal without a division: the marginal of a factor is its table times the
+derivative of Z with respect to it. Tables are kept in ordinary arithmetic, scaled, as long as the smallest positive
+entries rule out underflow; if they do not, all is done again in logarithms. Draws and the most probable configuration
+go back through the same sequence, variable by variable.
+
+On large models the trees that hang on the graph are summed out before (:mod:`fastmix.exact.leaves`).
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NoReturn
 
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
-from fastmix.errors import ModelError
-from fastmix.exact.planner import Factors
-from fastmix.exact.program import Answer
-from fastmix.exact.search import CHEAP, find_order
-from fastmix.exact.tree import Tree, plan_tree, refuse
+from fastmix._memory import format_bytes
+from fastmix.errors import ResourceError
+from fastmix.exact.planner import Factors, Sequence
+from fastmix.exact.program import Answer, Program, Run, UnderflowError
+from fastmix.exact.search import CHEAP, Order, find_order
 from fastmix.graphs import degeneracy
 from fastmix.graphs.basics import strip_leaves
 from fastmix.model import MarkovRandomField, check_model
 
-if TYPE_CHECKING:
-    from fastmix.exact.leaves import Leaves
-
-__all__ = ["JunctionTree", "check_size", "kept_tree", "model_factors", "plan_junction_tree"]
-
+__all__ = [
+    "JunctionTree", "Tree", "check_size", "kept_tree", "model_factors", "plan_junction_tree", "plan_tree", "refuse",
+]  # fmt: skip
 
 _KEPT = 1000  # variables of a graph whose plan is kept if it is small
 _LEAVES = 2000  # variables of hanging trees from which on they are summed out by themselves, compiled
 _SMALL = 64  # variables of a graph that needs no bound before an order is looked for
-_SECONDS_PER_LEAF = 2e-6
 _SECONDS_PER_VARIABLE = 1e-4  # of planning and of two passes, however small the tables are
-_DRAWN = 1 << 20  # random numbers at a time
+_SECONDS_PER_ENTRY = 6e-9  # of a clique visited three times
+_SECONDS_PER_PRODUCT = 1e-9  # the same by matrix products
+_SECONDS_PER_BYTE = 8e-10  # of memory touched for the first time
+_SECONDS_PER_STEP = 4e-5
+_PLAIN_RUNS, _PLAIN_ENTRIES = 2, 1 << 16  # of a sequence, up to which it is not worth loading a compiler
 
 
-class _Core(NamedTuple):
-    """What is left of a graph without its hanging trees: variables, edges, and those that are gone."""
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The sequence of sums and products for one set of factors, its cost known before anything is allocated."""
 
-    variables: IntArray
-    edges: IntArray
-    leaves: Leaves
+    factors: Factors
+    order: Order
+    sequence: Sequence
+
+    @property
+    def required_bytes(self) -> int:
+        """Peak memory of :meth:`marginals`."""
+        return self.sequence.required_bytes
+
+    @property
+    def treewidth(self) -> int:
+        """Largest clique minus one: an upper bound on the treewidth of the graph."""
+        return self.order.width
+
+    @property
+    def seconds(self) -> float:
+        """Estimate of the time that :meth:`marginals` takes, touching its memory included."""
+        steps = self.sequence.steps
+        work = sum([(_SECONDS_PER_PRODUCT if s.gemm else _SECONDS_PER_ENTRY) * s.entries for s in steps])
+        return work + _SECONDS_PER_BYTE * self.required_bytes + _SECONDS_PER_STEP * len(steps)
+
+    def run_often(self) -> Tree:
+        """The tree itself, told that it is going to be run many times: it compiles at once."""
+        self.sequence.num_runs = max(self.sequence.num_runs, _PLAIN_RUNS)
+        return self
+
+    def marginals(
+        self, values: FloatArray | None = None, *, of_factors: bool | range = False, clock: Clock = NO_LIMIT
+    ) -> Answer:
+        """Log Z and all marginals, also for other tables, which lie one after another.
+
+        ``of_factors`` asks for the marginal of every factor's scope too, or has the numbers of those to give. A factor
+        of zeros asks for the marginal of any other scope. The first two runs of a short sequence are not worth loading
+        the compiler; they give the same bits without.
+        """
+        every = range(len(self.factors.scopes) if of_factors else 0)
+        wanted = of_factors if isinstance(of_factors, range) else every
+        try:
+            return self._run(values, "linear", clock, backward=True).marginals(wanted)
+        except UnderflowError:
+            return self._run(values, "log", clock, backward=True).marginals(wanted)
+
+    def draw(
+        self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT, *, values: FloatArray | None = None
+    ) -> IntArray:
+        """Independent exact configurations (num_draws, n)."""
+        try:
+            run = self._run(values, "linear", clock)
+        except UnderflowError:
+            run = self._run(values, "log", clock)
+        return run.trace(self.order.order, num_draws, rng)
+
+    def most_probable(self, clock: Clock = NO_LIMIT) -> tuple[float, IntArray]:
+        """The largest log-weight of a configuration, and one that has it."""
+        run = self._run(None, "max", clock)
+        return run.log_z, run.trace(self.order.order, 1, None)[0]
+
+    def _run(self, values: FloatArray | None, arithmetic: str, clock: Clock, *, backward: bool = False) -> Run:
+        sequence = self.sequence
+        clock.check()
+        sequence.num_runs += 1
+        if sequence.program is None:
+            sequence.program = Program(self.factors, sequence)
+        short = sequence.num_runs <= _PLAIN_RUNS and self.order.total_entries <= _PLAIN_ENTRIES
+        compiled = not short or _compiler_is_loaded()
+        given = self.factors.values if values is None else values
+        return Run(sequence.program, given, arithmetic, clock, backward=backward, compiled=compiled)
+
+
+def _compiler_is_loaded() -> bool:
+    return "numba" in sys.modules
+
+
+def plan_tree(
+    factors: Factors,
+    *,
+    memory_limit: float = math.inf,
+    order: Order | None = None,
+    clock: Clock = NO_LIMIT,
+) -> Tree:
+    """The sequence for some factors, reduced by evidence, within a memory limit, before any table is allocated.
+
+    The order of elimination is searched for unless it is given.
+    """
+    if order is None:
+        states = [int(s) for s in factors.num_states]
+        order = find_order(states, factors.scopes, clock=clock, max_entries=memory_limit / 8)
+    # A message is a clique without its first variable.
+    width = f"{'' if order.is_exact else 'about '}{order.width}"
+    most = float(max(factors.num_states, default=1))
+    if 8.0 * order.total_entries / most > memory_limit:
+        refuse(width, order.width, 8.0 * order.total_entries / most, memory_limit, "at least ")
+    clock.check()
+    tree = Tree(factors, order, Sequence(factors, order))
+    if tree.required_bytes > memory_limit:
+        refuse(width, order.width, tree.required_bytes, memory_limit)
+    clock.check()
+    return tree
+
+
+def refuse(width: str, treewidth: int, required: float, limit: float, qualifier: str = "") -> NoReturn:
+    """Raise the error for tables that do not fit."""
+    raise ResourceError(
+        f"exact inference needs {qualifier}{format_bytes(required)} (treewidth {width}), "
+        f"over the limit of {format_bytes(limit)}; "
+        "raise memory_limit, give evidence that cuts the graph, or use an approximate method",
+        required_bytes=int(min(required, 2.0**62)),
+        limit_bytes=int(min(limit, 2.0**62)),
+        treewidth=treewidth,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,34 +170,27 @@ class JunctionTree:
     """The elimination of all variables of a model, its cost known before anything is allocated."""
 
     model: MarkovRandomField  # another one on the same graph may take its place by ``dataclasses.replace``
-    tree: Tree  # for the variables that are left without hanging trees
-    core: _Core | None  # none where all variables are
+    tree: Tree
 
     @property
     def treewidth(self) -> int:
         """Largest clique minus one: an upper bound on the treewidth of the graph."""
-        return max(self.tree.treewidth, int(self.core is not None and (self.core.leaves.neighbors >= 0).any()))
+        return self.tree.treewidth
 
     @property
     def total_entries(self) -> float:
         """Entries of all cliques."""
-        entries = self.tree.order.total_entries
-        if self.core is not None:
-            counts, leaves = self.model.num_states.astype(float), self.core.leaves
-            beside = np.where(leaves.neighbors >= 0, counts[leaves.neighbors], 1.0)
-            entries += float(counts[leaves.variables] @ beside)
-        return entries
+        return self.tree.order.total_entries
 
     @property
     def required_bytes(self) -> int:
         """Peak memory of :meth:`calibrate`."""
-        parameters = len(self.model.log_unary) + len(self.model.log_pairwise)
-        return self.tree.required_bytes + 8 * (3 if self.core is None else 5) * parameters
+        return self.tree.required_bytes + 24 * (len(self.model.log_unary) + len(self.model.log_pairwise))
 
     @property
     def seconds(self) -> float:
         """Estimate of the time that :meth:`calibrate` takes."""
-        return self.tree.seconds + (0.0 if self.core is None else _SECONDS_PER_LEAF * len(self.core.leaves.variables))
+        return self.tree.seconds
 
     def calibrate(self, clock: Clock = NO_LIMIT, *, edge_marginals: bool = True) -> Answer:
         """Log Z, node and edge marginals aligned with the arrays of the model.
@@ -87,61 +198,17 @@ class JunctionTree:
         Without ``edge_marginals`` these are zeros. An :class:`fastmix._clock.OutOfTimeError` where the time does not
         do.
         """
-        model, core = self.model, self.core
-        unary, log_scale = self._sum_leaves()
-        clock.check()
-        num_edges = model.num_edges if core is None else len(core.edges)
-        first = len(self.tree.factors.num_states)
-        wanted = range(first, first + num_edges) if edge_marginals and num_edges else False
-        answer = self.tree.marginals(_values(model, unary, core), of_factors=wanted, clock=clock)
+        model, n = self.model, self.model.num_variables
+        wanted = range(n, n + model.num_edges) if edge_marginals and model.num_edges else False
+        answer = self.tree.marginals(model.parameters, of_factors=wanted, clock=clock)
         nodes, pairs = answer.marginals, answer.factor_marginals if wanted else np.zeros(len(model.log_pairwise))
-        log_z = answer.log_z + log_scale + model.log_constant
-        if core is None:
-            if len(nodes):  # so that the only state of a variable that is allowed has exactly one
-                nodes /= np.repeat(np.add.reduceat(nodes, model.unary_offsets[:-1]), model.num_states)
-            return Answer(log_z, nodes, pairs, answer.arithmetic)
-        from fastmix.exact.leaves import sum_down
-
-        all_nodes, all_pairs = np.zeros(len(model.log_unary)), np.zeros(len(model.log_pairwise))
-        all_nodes[_entries(model.unary_offsets, core.variables)] = nodes
-        if wanted:
-            all_pairs[_entries(model.pairwise_offsets, core.edges)] = pairs
-        sum_down(core.leaves, unary, model.log_pairwise, all_nodes, all_pairs, np.empty(int(model.num_states.max())))
-        return Answer(log_z, all_nodes, all_pairs, answer.arithmetic)
+        if len(nodes):  # so that the only state of a variable that is allowed has exactly one
+            nodes /= np.repeat(np.add.reduceat(nodes, model.unary_offsets[:-1]), model.num_states)
+        return Answer(answer.log_z + model.log_constant, nodes, pairs, answer.arithmetic)
 
     def draw(self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
         """Independent exact configurations (num_draws, n): variables drawn in reverse order of elimination."""
-        model, core = self.model, self.core
-        unary, _ = self._sum_leaves()
-        drawn = self.tree.draw(num_draws, rng, clock, values=_values(model, unary, core))
-        if core is None or not num_draws:
-            return drawn if core is None else np.zeros((0, model.num_variables), dtype=np.int64)
-        from fastmix.exact.leaves import draw_down
-
-        states = np.zeros((num_draws, model.num_variables), dtype=np.int64)
-        states[:, core.variables] = drawn
-        leaves, weights = core.leaves, np.empty(int(model.num_states.max()))
-        stop, rows = len(leaves.variables), max(1, _DRAWN // num_draws)
-        while stop:
-            clock.check()
-            uniforms = rng.random((min(rows, stop), num_draws))
-            draw_down(leaves, unary, model.log_pairwise, states, uniforms, stop, weights)
-            stop -= len(uniforms)
-        return states
-
-    def _sum_leaves(self) -> tuple[FloatArray, float]:
-        """Unaries with the hanging trees summed into them, and the log of the scale taken out."""
-        model, core = self.model, self.core
-        if core is None:
-            return model.log_unary, 0.0
-        from fastmix.exact.leaves import sum_up
-
-        unary = model.log_unary.copy()
-        sums, scales = np.empty((2, int(model.num_states.max()))), np.empty(len(core.leaves.variables))
-        log_scale = float(sum_up(core.leaves, unary, model.log_pairwise, sums, scales))
-        if log_scale == -np.inf:
-            raise ModelError("no configuration has positive probability: hard constraints contradict each other")
-        return unary, log_scale
+        return self.tree.draw(num_draws, rng, clock, values=self.model.parameters)
 
 
 def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: Clock = NO_LIMIT) -> JunctionTree:
@@ -152,19 +219,15 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: 
     """
     check_model(model)
     n = model.num_variables
-    core = None
     if n > _LEAVES:
         removed, neighbors = strip_leaves(n, model.edges)
         if len(removed) > _LEAVES:
-            from fastmix.exact.leaves import Leaves
+            from fastmix.exact.leaves import PrunedTree
 
-            left = np.ones(n, dtype=bool)
-            left[removed] = False
-            leaves = Leaves.of(model, removed, neighbors)
-            core = _Core(np.flatnonzero(left), np.flatnonzero(left[model.edges].all(axis=1)), leaves)
-    check_size(model, memory_limit, clock, n if core is None else len(core.variables))
-    tree = plan_tree(model_factors(model, core), memory_limit=memory_limit, clock=clock)
-    return JunctionTree(model, tree, core)
+            check_size(model, memory_limit, clock, n - len(removed))
+            return PrunedTree.plan(model, removed, neighbors, memory_limit, clock)
+    check_size(model, memory_limit, clock, n)
+    return JunctionTree(model, plan_tree(model_factors(model), memory_limit=memory_limit, clock=clock))
 
 
 def check_size(model: MarkovRandomField, memory_limit: float, clock: Clock, num_eliminated: int) -> None:
@@ -196,34 +259,14 @@ def kept_tree(model: MarkovRandomField, memory_limit: float | None = None) -> Ju
                 tree = plan_tree(factors._replace(values=np.zeros(0)), order=order)
         kept["exact_tree"] = tree
     tree = kept["exact_tree"]
-    found = None if tree is None else JunctionTree(model, tree, None)
+    found = None if tree is None else JunctionTree(model, tree)
     return None if found is None or (memory_limit is not None and found.required_bytes > memory_limit) else found
 
 
-def model_factors(model: MarkovRandomField, core: _Core | None = None) -> Factors:
-    """The terms of a model or of a part: variables, edges (zero tables too: their marginals are wanted), factors."""
-    edges, counts = model.edges, model.num_states
-    number = np.arange(model.num_variables)
-    if core is not None:
-        number[core.variables] = np.arange(len(core.variables))
-        edges, counts = number[edges[core.edges]], counts[core.variables]
-    scopes: list[tuple[int, ...]] = [(i,) for i in range(len(counts))]
-    scopes += list(zip(*edges.T.tolist(), strict=True)) if len(edges) else []
-    flat, starts = number[model.structure.scope_variables].tolist(), model.structure.scope_starts.tolist()
+def model_factors(model: MarkovRandomField) -> Factors:
+    """The terms of a model: variables, edges (those of zeros, too: their marginals are wanted), factors."""
+    scopes: list[tuple[int, ...]] = [(i,) for i in range(model.num_variables)]
+    scopes += list(map(tuple, model.edges.tolist()))
+    flat, starts = model.structure.scope_variables.tolist(), model.structure.scope_starts.tolist()
     scopes += [tuple(flat[a:b]) for a, b in pairwise(starts)]
-    return Factors(counts.tolist(), scopes, _values(model, model.log_unary, core))
-
-
-def _values(model: MarkovRandomField, unary: FloatArray, core: _Core | None) -> FloatArray:
-    """The tables of :func:`model_factors`, one after another."""
-    pairs = model.log_pairwise
-    if core is not None:
-        unary = unary[_entries(model.unary_offsets, core.variables)]
-        pairs = pairs[_entries(model.pairwise_offsets, core.edges)]
-    return np.concatenate([unary, pairs, model.log_factors])
-
-
-def _entries(offsets: IntArray, chosen: IntArray) -> IntArray:
-    """Positions of all entries of some tables."""
-    sizes = offsets[chosen + 1] - offsets[chosen]
-    return np.arange(int(sizes.sum())) + np.repeat(offsets[chosen] - np.cumsum(sizes) + sizes, sizes)
+    return Factors(model.num_states.tolist(), scopes, model.parameters)

@@ -8,15 +8,23 @@ microsecond or so per variable where a sequence of tables takes fifty.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from fastmix._arrays import IntArray
+from fastmix._arrays import FloatArray, IntArray
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
+from fastmix.errors import ModelError
+from fastmix.exact.junction_tree import JunctionTree, model_factors, plan_tree
+from fastmix.exact.program import Answer
 from fastmix.model import MarkovRandomField
 
-__all__ = ["Leaves", "draw_down", "sum_down", "sum_up"]
+__all__ = ["Leaves", "PrunedTree", "sum_down", "sum_up"]
+
+_SECONDS_PER_LEAF = 2e-6
+_DRAWN = 1 << 20  # random numbers at a time
 
 
 class Leaves(NamedTuple):
@@ -46,6 +54,92 @@ class Leaves(NamedTuple):
         own = np.where(first, states[neighbors], 1)
         other = np.where(first, 1, states[removed])
         return cls(removed, neighbors, starts, own, other, states, model.unary_offsets)
+
+
+@dataclass(frozen=True, eq=False)
+class PrunedTree(JunctionTree):
+    """The elimination of a model whose hanging trees are summed out first; ``tree`` is for what is left."""
+
+    core: MarkovRandomField  # the variables that are left, their edges and all factors
+    leaves: Leaves
+    variables: IntArray  # numbers of those left
+    unary_positions: IntArray  # of their entries, and of those of their edges
+    pairwise_positions: IntArray
+
+    @classmethod
+    def plan(
+        cls, model: MarkovRandomField, removed: IntArray, neighbors: IntArray, memory_limit: float, clock: Clock
+    ) -> PrunedTree:
+        """From what :func:`fastmix.graphs.basics.strip_leaves` gives."""
+        left = np.ones(model.num_variables, dtype=bool)
+        left[removed] = False
+        number, kept = np.cumsum(left) - 1, left[model.edges].all(axis=1)
+        unary = np.flatnonzero(np.repeat(left, model.num_states))
+        pairs = np.flatnonzero(np.repeat(kept, np.diff(model.pairwise_offsets)))
+        core = MarkovRandomField(
+            model.num_states[left], model.log_unary[unary], number[model.edges[kept]], model.log_pairwise[pairs],
+            scope_starts=model.structure.scope_starts, scope_variables=number[model.structure.scope_variables],
+            log_factors=model.log_factors,
+        )  # fmt: skip
+        tree = plan_tree(model_factors(core), memory_limit=memory_limit, clock=clock)
+        leaves = Leaves.of(model, removed, neighbors)
+        return cls(model, tree, core, leaves, np.flatnonzero(left), unary, pairs)
+
+    @property
+    def treewidth(self) -> int:
+        """As without leaves, but that these have width 1."""
+        return max(super().treewidth, int((self.leaves.neighbors >= 0).any()))
+
+    @property
+    def total_entries(self) -> float:
+        """Entries of all cliques."""
+        counts, neighbors = self.model.num_states.astype(float), self.leaves.neighbors
+        beside = np.where(neighbors >= 0, counts[neighbors], 1.0)
+        return super().total_entries + float(counts[self.leaves.variables] @ beside)
+
+    @property
+    def required_bytes(self) -> int:
+        """Peak memory of :meth:`calibrate`."""
+        return super().required_bytes + 16 * (len(self.model.log_unary) + len(self.model.log_pairwise))
+
+    @property
+    def seconds(self) -> float:
+        """Estimate of the time that :meth:`calibrate` takes."""
+        return super().seconds + _SECONDS_PER_LEAF * len(self.leaves.variables)
+
+    def calibrate(self, clock: Clock = NO_LIMIT, *, edge_marginals: bool = True) -> Answer:
+        """The answer for what is left, and from it that for the leaves."""
+        model, (unary, core) = self.model, self._sum_leaves()
+        answer = core.calibrate(clock, edge_marginals=edge_marginals)
+        nodes, pairs = np.zeros(len(model.log_unary)), np.zeros(len(model.log_pairwise))
+        nodes[self.unary_positions], pairs[self.pairwise_positions] = answer.marginals, answer.factor_marginals
+        sum_down(self.leaves, unary, model.log_pairwise, nodes, pairs, np.empty(int(model.num_states.max())))
+        return answer._replace(marginals=nodes, factor_marginals=pairs)
+
+    def draw(self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
+        """What is left is drawn first, and leaves given their neighbors."""
+        model, (unary, core) = self.model, self._sum_leaves()
+        states = np.zeros((num_draws, model.num_variables), dtype=np.int64)
+        states[:, self.variables] = core.draw(num_draws, rng, clock)
+        weights = np.empty(int(model.num_states.max()))
+        stop, rows = len(self.leaves.variables), max(1, _DRAWN // max(1, num_draws))
+        while stop:
+            clock.check()
+            uniforms = rng.random((min(rows, stop), num_draws))
+            _draw_down(self.leaves, unary, model.log_pairwise, states, uniforms, stop, weights)
+            stop -= len(uniforms)
+        return states
+
+    def _sum_leaves(self) -> tuple[FloatArray, JunctionTree]:
+        """Unaries with the hanging trees summed into them, and the tree of what is left."""
+        model, leaves = self.model, self.leaves
+        unary = model.log_unary.copy()
+        sums, scales = np.empty((2, int(model.num_states.max()))), np.empty(len(leaves.variables))
+        log_scale = float(sum_up(leaves, unary, model.log_pairwise, sums, scales))
+        if log_scale == -np.inf:
+            raise ModelError("no configuration has positive probability: hard constraints contradict each other")
+        tables = unary[self.unary_positions], model.log_pairwise[self.pairwise_positions], model.log_factors
+        return unary, JunctionTree(self.core._sibling(*tables, model.log_constant + log_scale), self.tree)
 
 
 @njit(cache=True)
@@ -116,7 +210,7 @@ def sum_down(leaves, unary, tables, nodes, edges, weights):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def draw_down(leaves, unary, tables, states, uniforms, stop, weights):  # type: ignore[no-untyped-def]
+def _draw_down(leaves, unary, tables, states, uniforms, stop, weights):  # type: ignore[no-untyped-def]
     """Draw leaves given what is drawn already, the last of ``stop`` first; uniforms (leaves, draws)."""
     for row in range(len(uniforms)):
         k = stop - 1 - row

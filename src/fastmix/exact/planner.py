@@ -14,7 +14,7 @@ from fastmix.exact.search import Order
 if TYPE_CHECKING:
     from fastmix.exact.program import Program
 
-__all__ = ["Factors", "Planner", "Row", "Sequence", "Step", "merge", "strides"]
+__all__ = ["Factors", "Row", "Sequence", "Step", "merge", "strides"]
 
 
 Row = tuple[int, int, int, int]  # the size of an axis, and its strides in three tables
@@ -51,90 +51,68 @@ class Step:
     gemm: tuple[int, int, int, int] | None = None  # number and sizes of matrix products, where it is that
 
 
-@dataclass(eq=False)
 class Sequence:
-    """What is to be done."""
+    """What is to be done: goes through an order of elimination and writes the steps.
 
-    scopes: list[tuple[int, ...]]  # of all tables, the outermost axis first: leaves, then those that are computed
-    sizes: list[int]  # their entries
-    leaves: dict[int, list[int]]  # tables that are factors joined: the numbers of these
-    steps: list[Step]
-    moves: dict[
-        int, list[Row]
-    ]  # tables that are computed in another layout than they are stored in: how they get there
-    last: list[tuple[int, ...]]  # by variable, the tables whose product is summed over it
-    slopes: dict[int, int]  # where the derivatives by computed tables are kept
-    moved_slopes: dict[int, int]  # the same in the layout in which a table is computed
-    num_slopes: int  # entries of all derivatives
-    required_bytes: int  # peak memory of a run forward and backward
-    num_runs: int = 0
-    program: Program | None = None  # made for the first run
-
-
-class Planner:
-    """Goes through an order of elimination and writes the steps.
-
-    A table has two layouts: ``scopes``, the order of axes in which it is best computed, and ``stored``, that in which
-    it is best read. The second is known when the table is used, after the first.
+    A table has two layouts: ``computed``, the order of axes in which it is best computed, and ``scopes``, that in which
+    it is best read and stored, the outermost axis first. The second is known when the table is used, after the first.
     """
 
     def __init__(self, factors: Factors, order: Order) -> None:
-        self.factors, self.order = factors, order
+        self.factors = factors
         self.states = [int(s) for s in factors.num_states]
         self.factor_sizes = [math.prod([self.states[v] for v in scope]) for scope in factors.scopes]
-        self.sequence = order.order.tolist()
-        self.place = [0] * len(self.sequence)
-        for p, v in enumerate(self.sequence):
+        order_list = order.order.tolist()
+        self.place = [0] * len(order_list)
+        for p, v in enumerate(order_list):
             self.place[v] = p
+        self.computed: list[tuple[int, ...]] = []  # of all tables: leaves, and those that are computed
         self.scopes: list[tuple[int, ...]] = []
-        self.stored: list[tuple[int, ...]] = []
-        self.sizes: list[int] = []
-        self.leaves: dict[int, list[int]] = {}
+        self.sizes: list[int] = []  # their entries
+        self.leaves: dict[int, list[int]] = {}  # tables that are factors joined: the numbers of these
         self.plain: list[tuple[int, int, int, bool]] = []
-
-    def plan(self) -> Sequence:
-        """All steps, and what they take."""
+        self.last: list[tuple[int, ...]] = [()] * len(order_list)  # by variable, the tables whose product is summed
+        self.num_runs = 0
+        self.program: Program | None = None  # made for the first run
         place = self.place
-        own: list[list[int]] = [[] for _ in self.sequence]
-        for f, scope in enumerate(self.factors.scopes):
+        own: list[list[int]] = [[] for _ in order_list]
+        for f, scope in enumerate(factors.scopes):
             if scope:
                 own[min(scope, key=place.__getitem__)].append(f)
-        waiting: list[list[int]] = [[] for _ in self.sequence]
-        last: list[tuple[int, ...]] = [()] * len(self.sequence)
-        for v in self.sequence:
+        waiting: list[list[int]] = [[] for _ in order_list]
+        for v in order_list:
             items = self._join(waiting[v], self._add_leaves(own[v], waiting[v]))
-            last[v] = tuple(items)
+            self.last[v] = tuple(items)
             if not items:
                 continue
             out = self._product(items[0], items[1] if len(items) > 1 else -1, v)
-            if self.scopes[out]:
-                waiting[min(self.scopes[out], key=place.__getitem__)].append(out)
-        steps = [self._step(*step) for step in self.plain]
-        moves = {
+            if self.computed[out]:
+                waiting[min(self.computed[out], key=place.__getitem__)].append(out)
+        self.steps = [self._step(*step) for step in self.plain]
+        # Tables that are computed in another layout than they are stored in: how they get there.
+        self.moves = {
             t: merge(self.states, scope, strides(self.states, scope), {}, strides(self.states, stored))
-            for t, (scope, stored) in enumerate(zip(self.scopes, self.stored, strict=True))
+            for t, (scope, stored) in enumerate(zip(self.computed, self.scopes, strict=True))
             if scope != stored and t not in self.leaves
         }
-        moved = max([self.sizes[t] for t in moves], default=0)
-        slopes, moved_slopes, num_slopes = self._place_slopes(steps, moves)
-        required = 8.0 * (sum(self.sizes) + moved + num_slopes + sum([self.sizes[t] for t in self.leaves]))
-        return Sequence(
-            self.stored, self.sizes, self.leaves, steps, moves, last, slopes, moved_slopes, num_slopes,
-            int(min(required, 2.0**62)),
-        )  # fmt: skip
+        # Where the derivatives by tables are kept, and by those that are moved in the layout they are computed in.
+        self.slopes, self.moved_slopes, self.num_slopes = self._place_slopes()
+        moved = max([self.sizes[t] for t in self.moves], default=0)
+        required = 8.0 * (sum(self.sizes) + moved + self.num_slopes + sum([self.sizes[t] for t in self.leaves]))
+        self.required_bytes = int(min(required, 2.0**62))  # peak memory of a run forward and backward
 
     def _table(self, scope: tuple[int, ...]) -> int:
+        self.computed.append(scope)
         self.scopes.append(scope)
-        self.stored.append(scope)
         self.sizes.append(math.prod([self.states[v] for v in scope]))
-        return len(self.scopes) - 1
+        return len(self.computed) - 1
 
     def _add_leaves(self, members: list[int], messages: list[int]) -> list[int]:
         """The factors of one variable, joined while they are small beside its clique."""
         states, scopes, sizes = self.states, self.factors.scopes, self.factor_sizes
         limit = _JOINED
         if messages and len(members) > 1:
-            clique = {v for t in messages for v in self.scopes[t]}.union(*[scopes[f] for f in members])
+            clique = {v for t in messages for v in self.computed[t]}.union(*[scopes[f] for f in members])
             limit = max(limit, math.prod([states[v] for v in clique]) // _SMALL_SHARE)
         groups: list[tuple[set[int], list[int]]] = []
         for f in sorted(members, key=lambda f: -sizes[f]):
@@ -158,25 +136,19 @@ class Planner:
         items = messages + leaves
         if len(items) > 2 and messages:  # leaves that fit into a message change it in place
             for t in leaves:
-                within = [m for m in messages if set(self.scopes[t]).issubset(self.scopes[m])]
+                within = [m for m in messages if set(self.computed[t]).issubset(self.computed[m])]
                 if within:
                     smallest = min(within, key=self.sizes.__getitem__)
                     self.plain.append((smallest, smallest, t, False))
                     items.remove(t)
-        if len(items) > 2:
-            by_scope: dict[frozenset[int], int] = {}
-            for t in items:
-                key = frozenset(self.scopes[t])
-                by_scope[key] = self._product(by_scope[key], t) if key in by_scope else t
-            items = list(by_scope.values())
         while len(items) > 2:
             items.sort(key=self.sizes.__getitem__)
             best, pair = math.inf, (0, 1)
             for i in range(min(len(items), 12)):
                 for j in range(i):
-                    scope = self.scopes[items[i]]
+                    scope = self.computed[items[i]]
                     union = self.sizes[items[i]] * math.prod(
-                        [self.states[v] for v in self.scopes[items[j]] if v not in scope]
+                        [self.states[v] for v in self.computed[items[j]] if v not in scope]
                     )
                     if union < best:
                         best, pair = union, (j, i)
@@ -188,8 +160,8 @@ class Planner:
 
     def _product(self, first: int, second: int, summed: int = -1) -> int:
         """The table of the product, summed over one variable, with the layouts that make it the fastest."""
-        a = self.scopes[first]
-        b = self.scopes[second] if second >= 0 else ()
+        a = self.computed[first]
+        b = self.computed[second] if second >= 0 else ()
         new = tuple([v for v in b if v not in a])
         shared = tuple([v for v in a if v in b and v != summed])
         own = tuple([v for v in a if v not in b and v != summed])
@@ -216,8 +188,6 @@ class Planner:
                 ways.append((rate * entries, a, bare, out, False))
             # Where a table is copied, what is summed last goes innermost.
             own, shared, new = [tuple(sorted(c, key=self.place.__getitem__)) for c in (own, shared, new)]
-            if size["b"] >= 16:
-                ways.append((2.0 * entries, sums + own + shared, sums + new + shared, new + own + shared, False))
             if size["m"] >= 16:
                 ways.append((1.8 * entries, shared + sums + own, shared + sums + new, shared + new + own, False))
             if sums and min(count, size["m"], size["n"]) >= 4 and count * size["m"] * size["n"] >= 2048:
@@ -225,19 +195,19 @@ class Planner:
             costs = []
             for cost, x, y, _, _ in ways:
                 for t, layout in ((first, x), (second, y)):
-                    if layout != self.scopes[t] and t not in self.leaves:
+                    if layout != self.computed[t] and t not in self.leaves:
                         cost += 8.0 * self.sizes[t]
                 costs.append(cost)
-            _, self.stored[first], self.stored[second], scope, gemm = ways[costs.index(min(costs))]
+            _, self.scopes[first], self.scopes[second], scope, gemm = ways[costs.index(min(costs))]
         out_table = self._table(scope)
         self.plain.append((out_table, first, second, gemm))
         return out_table
 
     def _step(self, out: int, first: int, second: int, gemm: bool) -> Step:
         states = self.states
-        a = self.stored[first]
-        b = self.stored[second] if second >= 0 else ()
-        o = self.stored[out] if out == first else self.scopes[out]
+        a = self.scopes[first]
+        b = self.scopes[second] if second >= 0 else ()
+        o = self.scopes[out] if out == first else self.computed[out]
         order = tuple([v for v in b if v not in a]) + a
         entries = math.prod([states[v] for v in order])
         if len(order) > 1 and entries > 64:  # the layout of the largest table goes first: its axes merge
@@ -255,9 +225,7 @@ class Planner:
             )
         return Step(out, first, second, rows, float(entries), shape)
 
-    def _place_slopes(
-        self, steps: list[Step], moves: dict[int, list[Row]]
-    ) -> tuple[dict[int, int], dict[int, int], int]:
+    def _place_slopes(self) -> tuple[dict[int, int], dict[int, int], int]:
         """Places for derivatives by tables, going back through the steps, in both layouts, and the end.
 
         They are used again: memory touched for the first time costs as much as a sum over it.
@@ -265,12 +233,12 @@ class Planner:
         blocks: dict[tuple[int, bool], tuple[int, int]] = {}  # by table and layout: size and place
         free: list[tuple[int, int]] = []
         end = 0
-        for step in reversed(steps):
+        for step in reversed(self.steps):
             if step.out == step.first:
                 continue
             own = step.out, False
             wanted = [(t, False) for t in (step.first, step.second) if t >= 0 and t not in self.leaves]
-            if step.out in moves:
+            if step.out in self.moves:
                 wanted.insert(0, (step.out, True))
             for key in wanted:
                 size = self.sizes[key[0]]

@@ -22,9 +22,6 @@ __all__ = ["Answer", "Program", "Run", "UnderflowError"]
 
 
 _PIECE = 1 << 26  # entries worked off between two looks at the clock
-_ARRANGED = 256  # entries of a step whose loops are put in order
-_RUN, _TILE = 8, 512  # entries of a run that is long, and of a tile where there is none
-_CHUNK = 1024  # entries of a run that stay in the first level of cache while an axis is summed
 # Tables are scaled when their largest entry leaves this range. A product of tables whose positive entries range over
 # less than exp(_LOG_RANGE) cannot underflow: the smallest normal double is exp(-708).
 _SCALES = 1e-15, 1e15
@@ -199,10 +196,7 @@ class Program:
         numbers: tuple[int, int, int] | None = None,
     ) -> None:  # fmt: skip
         """A step; with the numbers of its tables, its result is scaled."""
-        entries = math.prod([row[0] for row in rows])
-        if entries >= _ARRANGED:
-            rows = _arrange(rows)
-        self._entries += entries
+        self._entries += math.prod([row[0] for row in rows])
         if self._entries > _PIECE:
             self.cuts.append(len(self._steps))
             self._entries = 0.0
@@ -212,39 +206,6 @@ class Program:
         self._groups += rows
         scaled = numbers is not None
         self._steps.append((a, b, o, first, len(self._groups), kind, size, scaled, *(numbers or _GOING_BACK)))
-
-
-def _arrange(rows: list[Row]) -> list[Row]:
-    """The axes in the order of fast loops: a long run innermost, the largest strides outermost."""
-    inner = max(rows, key=_worth)
-    rest = sorted([row for row in rows if row is not inner], key=lambda row: -sum(row[1:]))
-    n, x, y, z = inner
-    sums = [row for row in rest if row[3] == 0]
-    if n < _RUN or max(x, y, z) > 1:
-        inside, size = [inner], n  # a tile that holds contiguous pieces of all tables
-        for _ in rest:
-            for table in (3, 1, 2):
-                left = [row for row in rest if row[table] and row not in inside]
-                nearest = min(left, key=lambda row: row[table], default=None)
-                if nearest is not None and size * nearest[0] <= _TILE:
-                    inside.append(nearest)
-                    size *= nearest[0]
-        return [row for row in rest if row not in inside] + inside[::-1]
-    if sums and z:  # a piece of the result stays in the first level of cache until it is summed
-        middle = max(sums)
-        rest.remove(middle)
-        if n > _CHUNK and n % _CHUNK == 0:
-            rest.append((n // _CHUNK, x * _CHUNK, y * _CHUNK, z * _CHUNK))
-            inner = (_CHUNK, x, y, z)
-        rest.append(middle)
-    return [*rest, inner]
-
-
-def _worth(row: Row) -> float:
-    """How fast a loop over an axis is: as long as it has steps of one, and its results are not a single one."""
-    size, a, b, o = row
-    broken = (a > 1) + (b > 1) + (o > 1)
-    return float(min(size, 16 if broken else 64)) / 8**broken * (1.0 if o else 0.7)
 
 
 class Run:

@@ -122,7 +122,7 @@ class ExactPlan:
         try:
             answer = tree.calibrate(clock, edge_marginals=edge_marginals)
         except OutOfTimeError:
-            raise too_late(clock, self.seconds, tree) from None
+            raise too_late(clock, tree) from None
         nodes, edges = answer.marginals, answer.factor_marginals
         if twins is not None:
             nodes, edges = twins.expand_marginals(nodes, edges)
@@ -164,18 +164,33 @@ def plan_exact(
     not do for as many variables, or ends before the plan is made. ``reduced`` says that forbidden and single states
     have been taken out already.
     """
+    check_model(model)
+    if memory_limit is not None:
+        check_positive("memory_limit", memory_limit, "number of bytes")
     begun = Clock()
+    if reduced and (kept := kept_tree(model, memory_limit)) is not None:
+        return ExactPlan(model, Reduction.none(model), None, kept, begun)
+    limit = available_memory() / 2 if memory_limit is None else memory_limit
     try:
-        reduction, twins, tree = _plan(model, evidence, memory_limit, clock, reduced)
+        reduction = Reduction.none(model) if reduced else reduce_model(model, evidence, fold_single=True, clock=clock)
+        try:
+            tree = plan_junction_tree(reduction.model, memory_limit=limit, clock=clock)
+            return ExactPlan(model, reduction, None, tree, begun)
+        except ResourceError:
+            twins = count_twins(reduction.model, clock)
+            if twins is None:
+                raise
+            tree = plan_junction_tree(twins.model, memory_limit=limit, clock=clock)
+            return ExactPlan(model, reduction, twins, tree, begun)
     except OutOfTimeError:
-        raise too_late(clock, clock.limit or 0.0) from None
-    return ExactPlan(model, reduction, twins, tree, begun)
+        raise too_late(clock) from None
 
 
-def too_late(clock: Clock, seconds: float, tree: JunctionTree | None = None) -> ResourceError:
+def too_late(clock: Clock, tree: JunctionTree | None = None) -> ResourceError:
     """The error for exact inference that cannot end within the limit of a clock."""
+    seconds = max(0.0 if tree is None else tree.seconds, clock.limit or 0.0)
     return ResourceError(
-        f"exact inference takes about {max(seconds, clock.limit or 0.0):.2g} s or more, over the time limit of "
+        f"exact inference takes about {seconds:.2g} s or more, over the time limit of "
         f"{clock.limit:.3g} s; give it more time, or use an approximate method",
         required_bytes=None if tree is None else tree.required_bytes,
         limit_bytes=None if tree is None else tree.required_bytes,
@@ -214,17 +229,16 @@ def draw_exact(
     rng = np.random.default_rng(seed)
     with listening(progress, "exact draws") as listener:
         clock = Clock(time_limit, listener=listener, what="exact draws")
-        tree: JunctionTree | None = None
+        plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit, clock=clock)
         try:
-            reduction, twins, tree = _plan(model, evidence, memory_limit, clock)
-            if tree.seconds > clock.left():
+            if plan.seconds > clock.left():
                 raise OutOfTimeError
-            draws = tree.draw(num_draws, rng, clock)
+            draws = plan.tree.draw(num_draws, rng, clock)
         except OutOfTimeError:
-            raise too_late(clock, 0.0 if tree is None else tree.seconds, tree) from None
-    if twins is not None:
-        draws = twins.expand_draws(draws, rng)
-    states = reduction.expand_states(draws)
+            raise too_late(clock, plan.tree) from None
+    if plan.twins is not None:
+        draws = plan.twins.expand_draws(draws, rng)
+    states = plan.reduction.expand_states(draws)
     mean, error = DrawResult.frequencies(model, states)
     given = plain_evidence(evidence)
     return DrawResult(
@@ -236,7 +250,7 @@ def draw_exact(
         log_z=None,
         stats={
             "guarantee": "independent exact draws",
-            "treewidth": tree.treewidth,
+            "treewidth": plan.tree.treewidth,
             "stopped_by": "done",
             **clock.stats(),
         },
@@ -246,26 +260,3 @@ def draw_exact(
         states=states,
         std_error=error,
     )
-
-
-def _plan(
-    model: MarkovRandomField,
-    evidence: Evidence | None,
-    memory_limit: float | None,
-    clock: Clock = NO_LIMIT,
-    reduced: bool = False,
-) -> tuple[Reduction, TwinReduction | None, JunctionTree]:
-    check_model(model)
-    if memory_limit is not None:
-        check_positive("memory_limit", memory_limit, "number of bytes")
-    if reduced and (kept := kept_tree(model, memory_limit)) is not None:
-        return Reduction.none(model), None, kept
-    reduction = Reduction.none(model) if reduced else reduce_model(model, evidence, fold_single=True, clock=clock)
-    limit = available_memory() / 2 if memory_limit is None else memory_limit
-    try:
-        return reduction, None, plan_junction_tree(reduction.model, memory_limit=limit, clock=clock)
-    except ResourceError:
-        twins = count_twins(reduction.model, clock)
-        if twins is None:
-            raise
-        return reduction, twins, plan_junction_tree(twins.model, memory_limit=limit, clock=clock)

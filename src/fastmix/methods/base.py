@@ -127,7 +127,7 @@ M = TypeVar("M", bound=type[Method])
 # Where the methods live; they are imported when they are first used.
 _HOMES = {
     "auto": "auto:Auto",
-    "exact": "exact:Exact",
+    "exact": "auto:Exact",
     "mean-field": "mean_field:MeanField",
     "loopy-bp": "loopy_bp:LoopyBP",
     "gibbs": "sampler:Gibbs",

@@ -278,10 +278,8 @@ class _OddsMessages:
     def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
         """Those of tables, for the model in spins that the messages are of."""
         model, form, graph = self.model, self.form, self.model.adjacency
-        unary, table = (
-            np.outer(form.field, [-1.0, 1.0]).ravel(),
-            np.outer(form.coupling, [1.0, -1.0, -1.0, 1.0]).ravel(),
-        )
+        unary = np.outer(form.field, [-1.0, 1.0]).ravel()
+        table = np.outer(form.coupling, [1.0, -1.0, -1.0, 1.0]).ravel()
         logs = np.zeros(2 * len(self._messages))
         logs[1::2] = np.log(self._messages)
         nodes, pairs = np.empty(len(unary)), np.empty(len(table))
@@ -358,10 +356,8 @@ class _ResidualMessages(_TableMessages):
         self.kernel = "residual"
         count = 2 * model.num_edges
         self._begun = 0  # updates of an iteration that is not complete
-        heap, place, keys = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32), np.empty(count)
+        heap, place, keys = np.full(count, -1, dtype=np.int32), np.empty(count, dtype=np.int32), np.empty(count)
         self._state = (*self._state[:15], heap, place, keys)  # without the factors, of which there are none
-        if count:
-            self._kernels.start_residual(*self._state)
 
     def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
         size = 2 * self.model.num_edges

@@ -20,7 +20,7 @@ import numpy as np
 from fastmix._jit import inner, outer
 from fastmix.methods.support_kernels import order_heap, settle
 
-__all__ = ["odds_rounds", "start_residual", "table_beliefs", "table_residual", "table_rounds"]
+__all__ = ["odds_rounds", "table_beliefs", "table_residual", "table_rounds"]
 
 
 # -- odds -----------------------------------------------------------------------------------------------------------
@@ -296,31 +296,26 @@ def table_rounds(  # type: ignore[no-untyped-def]
 
 
 @outer
-def start_residual(  # type: ignore[no-untyped-def]
-    unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, pending, totals,
-    cavity, work, heap, place, keys,
-):  # fmt: skip
-    """Fill the pending messages, the totals of the variables, and the heap of messages by their residual."""
-    for i in range(len(unary_offsets) - 1):
-        _node_total(i, unary, unary_offsets, indptr, incoming, starts, messages, totals)
-    for d in range(len(heap)):
-        _renew(d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, messages, cavity, work, pending)
-        keys[d] = _distance(pending, messages, starts[d], starts[d + 1] - starts[d])
-        heap[d] = d
-    order_heap(heap, place, keys)
-
-
-@outer
 def table_residual(  # type: ignore[no-untyped-def]
     unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, pending, totals,
     cavity, work, heap, place, keys, damping, tol, num_updates, num_renewed,
 ):  # fmt: skip
-    """Updates of one message at a time, that with the largest change first, as ``start_residual`` left the state.
+    """Updates of one message at a time, that with the largest change first; the heap of them begins at -1.
 
     Updates made, the largest change of a log still pending, and whether that is within tol. An update renews all that
     the receiver sends: the run ends early when ``num_renewed`` messages are, with a receiver of many neighbors at once.
     """
     m = len(edges)
+    if heap[0] < 0:
+        for i in range(len(unary_offsets) - 1):
+            _node_total(i, unary, unary_offsets, indptr, incoming, starts, messages, totals)
+        for k in range(len(heap)):
+            _renew(
+                k, edges, offsets, table, weights, tame, totals, unary_offsets, starts, messages, cavity, work, pending
+            )
+            keys[k] = _distance(pending, messages, starts[k], starts[k + 1] - starts[k])
+            heap[k] = k
+        order_heap(heap, place, keys)
     for done in range(num_updates):
         d = heap[0]
         if keys[d] <= tol:

@@ -14,8 +14,7 @@ from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
 from fastmix.chains.cpu import CpuChains
 from fastmix.errors import Interrupted, ModelError, ResourceError, UnfitMethodError
-from fastmix.exact.junction_tree import check_size, model_factors
-from fastmix.exact.tree import plan_tree
+from fastmix.exact.junction_tree import check_size, model_factors, plan_tree
 from fastmix.graphs.basics import label_components
 from fastmix.methods.base import DEFAULT_SECONDS
 from fastmix.methods.cuts import best_expansion, check_expansion, cut_states

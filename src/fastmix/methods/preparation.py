@@ -47,21 +47,17 @@ def find_allowed(
 
     states = np.zeros(model.num_variables, dtype=np.int64)
     choices = min(_SEARCH_CHOICES + 10 * model.num_variables, 1 + _CHOICES_PER_SECOND * clock.left())
-    graph, structure, directed = model.adjacency, model.structure, model.structure.directed
-    pairs = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
-    tables, hard = model.log_pairwise.view(), np.zeros(0, dtype=np.bool_)
-    if model.num_factors:
-        tables = model.parameters[len(model.log_unary) :]
-        hard = np.minimum.reduceat(model.log_factors, model.factor_offsets[:-1]) == -np.inf
+    graph, incident, directed = model.adjacency, model.structure.incident, model.structure.directed
+    tables = model.parameters[len(model.log_unary) :]
+    starts = np.append(model.pairwise_offsets[:-1], model.pairwise_offsets[-1] + model.factor_offsets[:-1])
+    hard = np.minimum.reduceat(tables, starts) == -np.inf
     scores = scores.view()
     for array in (tables, scores):
         array.setflags(write=False)  # whoever made them, so that one signature is compiled, not four
     found = find_configuration(
-        model.num_states, model.unary_offsets, graph.indptr, graph.neighbors, pairs[graph.edge_ids], directed.starts,
-        directed.own_steps, directed.other_steps, tables,
-        (structure.incident.indptr, structure.incident.factors, hard, structure.scope_starts,
-         structure.scope_variables, structure.pairwise_offsets[-1] + structure.factor_offsets),
-        scores, int(choices), states,
+        model.num_states, model.unary_offsets, graph.indptr, graph.neighbors, hard[graph.edge_ids], directed.starts,
+        directed.own_steps, directed.other_steps, tables, hard[model.num_edges + incident.factors], incident, scores,
+        int(choices), states,
     )  # fmt: skip
     if found == 0:
         what = "entry" if model.num_factors else "pair"

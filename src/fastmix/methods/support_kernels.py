@@ -1,9 +1,8 @@
 """Compiled handling of forbidden pairs, and a heap. Import it inside functions only: it needs Numba.
 
 The search for a configuration that is allowed, and the heap of changing keys, largest first, that it and residual
-belief propagation use. The search takes the model as its state counts and offsets, its adjacency with the tables that
-have forbidden pairs (``hard``; the others support everything), and where the entry of a pair lies
-(:class:`fastmix.model.structure.Directed`).
+belief propagation use. The search takes the model as its state counts and offsets, its adjacency, where the entry of a
+pair lies (:class:`fastmix.model.structure.Directed`), and its factors (:class:`fastmix.model.structure.Incident`).
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ __all__ = ["find_configuration", "order_heap", "settle"]
 
 @outer
 def find_configuration(  # type: ignore[no-untyped-def]
-    counts, offsets, indptr, neighbors, hard, starts, own_steps, other_steps, table, factors, scores, budget, states
-):
+    counts, offsets, indptr, neighbors, hard, starts, own_steps, other_steps, table, hard_factors, incident, scores,
+    budget, states,
+):  # fmt: skip
     """Search for a configuration that nothing forbids: depth first, the variable with fewest states left next.
 
-    A variable gets its best state by score; states of its neighbors that this forbids are taken away, and those that
-    are left without support in a factor around it. ``factors`` are those around every variable
-    (:class:`fastmix.model.structure.Incident`), which of them forbid something, and their scopes with where their
-    tables begin. When a variable
-    has none left, the last choice is undone and its state counts as refuted (Haralick and Elliott, 1980). 1 when a
-    configuration was found, and is in ``states``; 0 when there is none; -1 when ``budget`` choices did not do.
+    A variable gets its best state by score; states that this forbids to the last variable of a pair or factor without
+    one are taken away. When a variable has none left, the last choice is undone and its state counts as refuted
+    (Haralick and Elliott, 1980). 1 when a configuration was found, and is in ``states``; 0 when there is none; -1 when
+    ``budget`` choices did not do. ``hard`` and ``hard_factors`` are the pairs and factors that forbid something.
     """
     n = len(counts)
     allowed = np.ones(len(scores), np.bool_)
@@ -38,13 +36,7 @@ def find_configuration(  # type: ignore[no-untyped-def]
     trail, owner = np.empty(len(scores), np.int64), np.empty(len(scores), np.int64)
     marks, chosen = np.empty(n, np.int64), np.empty(n, np.int64)
     size, depth = 0, 0
-    around, numbers, hard_factors, scope_starts, scope_variables, tables_at = factors
-    widest, most = 0, 0
-    for a in range(len(hard_factors)):
-        widest = max(widest, scope_starts[a + 1] - scope_starts[a])
-    for i in range(n):
-        most = max(most, counts[i])
-    digits, seen = np.empty(widest, np.int64), np.empty((widest, most), np.bool_)
+    around, _, factor_starts, factor_steps, member_starts, members, steps, _ = incident
     while depth < n:
         if budget == 0:
             return -1
@@ -60,42 +52,32 @@ def find_configuration(  # type: ignore[no-untyped-def]
         keys[i] = -np.inf
         settle(heap, place, keys, i)
         possible = True
-        for p in range(indptr[i], indptr[i + 1]):
-            j = neighbors[p]
-            # A neighbor that has its state was looked at from the other side: its state left this one allowed.
-            if not hard[p] or keys[j] == -np.inf:
+        num_pairs = indptr[i + 1] - indptr[i]
+        for term in range(num_pairs + around[i + 1] - around[i]):
+            p, f = indptr[i] + term, around[i] + term - num_pairs  # factors follow the neighbors
+            num_open, j, at, step = 0, 0, 0, 0
+            if term < num_pairs:
+                if hard[p] and keys[neighbors[p]] > -np.inf:
+                    num_open, j, step = 1, neighbors[p], other_steps[p]
+                    at = starts[p] + best * own_steps[p]
+            elif hard_factors[f]:
+                at = factor_starts[f] + best * factor_steps[f]
+                for m in range(member_starts[f], member_starts[f + 1]):
+                    if keys[members[m]] == -np.inf:
+                        at += states[members[m]] * steps[m]
+                    else:
+                        num_open, j, step = num_open + 1, members[m], steps[m]
+            if num_open != 1:  # the last one open is looked at when the one before gets its state
                 continue
-            before = left[j]
             for b in range(counts[j]):
-                k = offsets[j] + b
-                if allowed[k] and table[starts[p] + best * own_steps[p] + b * other_steps[p]] == -np.inf:
-                    size = _take_away(k, j, allowed, left, trail, owner, size)
-            if left[j] < before:
+                if allowed[offsets[j] + b] and table[at + b * step] == -np.inf:
+                    size = _take_away(offsets[j] + b, j, allowed, left, trail, owner, size)
+            if keys[j] != -left[j]:
                 keys[j] = -left[j]
                 settle(heap, place, keys, j)
             if left[j] == 0:
                 possible = False
                 break
-        for f in range(around[i], around[i + 1]):
-            a = numbers[f]
-            if not possible or not hard_factors[a]:
-                continue
-            members = scope_variables[scope_starts[a] : scope_starts[a + 1]]
-            values = table[tables_at[a] : tables_at[a + 1]]
-            possible = _find_supports(members, values, counts, offsets, allowed, keys, states, digits, seen)
-            for m in range(len(members)):
-                j = members[m]
-                if not possible or keys[j] == -np.inf:
-                    continue
-                before = left[j]
-                for b in range(counts[j]):
-                    k = offsets[j] + b
-                    if allowed[k] and not seen[m, b]:
-                        size = _take_away(k, j, allowed, left, trail, owner, size)
-                if left[j] < before:
-                    keys[j] = -left[j]
-                    settle(heap, place, keys, j)
-                possible = left[j] > 0
         while not possible:
             if depth == 0:
                 return 0
@@ -124,32 +106,6 @@ def _take_away(k, i, allowed, left, trail, owner, size):  # type: ignore[no-unty
     trail[size], owner[size] = k, i
     left[i] -= 1
     return size + 1
-
-
-@inner
-def _find_supports(members, values, counts, offsets, allowed, keys, states, digits, seen):  # type: ignore[no-untyped-def]
-    """Mark in ``seen`` the states of a factor's members that some entry of its table supports; whether there are any.
-
-    A member whose key is minus infinity has its state, the others those that are allowed.
-    """
-    seen[: len(members)] = False
-    digits[: len(members)] = 0
-    any_left = False
-    for entry in range(len(values)):
-        fits = values[entry] > -np.inf
-        for m in range(len(members)):
-            v = members[m]
-            fits = fits and (digits[m] == states[v] if keys[v] == -np.inf else allowed[offsets[v] + digits[m]])
-        if fits:
-            any_left = True
-            for m in range(len(members)):
-                seen[m, digits[m]] = True
-        for m in range(len(members) - 1, -1, -1):
-            digits[m] += 1
-            if digits[m] < counts[members[m]]:
-                break
-            digits[m] = 0
-    return any_left
 
 
 # -- heap -------------------------------------------------------------------------------------------------------------
