@@ -21,7 +21,7 @@ from fastmix.model.build import offsets_of
 __all__ = ["Answer", "Program", "Run", "UnderflowError"]
 
 
-_PIECE = 1 << 26  # entries worked off between two looks at the clock
+_PIECE = 1 << 22  # entries worked off between two looks at the clock
 # Tables are scaled when their largest entry leaves this range. A product of tables whose positive entries range over
 # less than exp(_LOG_RANGE) cannot underflow: the smallest normal double is exp(-708).
 _SCALES = 1e-15, 1e15
