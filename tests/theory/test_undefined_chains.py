@@ -19,6 +19,7 @@ from fastmix.methods.sampler import sample
 from fastmix.model import MarkovRandomField
 from fastmix.theory import bias as bias_module
 from fastmix.theory import certificates as mixing
+from fastmix.theory import dependency as dependency_module
 from fastmix.theory.bias import bias_after
 from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix
 from fastmix.theory.norms import NORMS, matrix_norm
@@ -194,3 +195,38 @@ def test_bad_arguments_of_the_bias_are_named() -> None:
             bias_after(cycle(), **arguments)
     with pytest.raises(ValueError, match="R must be a square matrix"):
         bias_after([[0.0, 0.5]], 1)
+
+
+# -- hubs -----------------------------------------------------------------------------------------------------------
+
+
+def hub(num_leaves: int, *, num_states: int = 3, num_colors: int = 1) -> MarkovRandomField:
+    """A variable of which some neighbors must have another state, and leaves that can forbid its state 0."""
+    differ = np.where(np.eye(num_states) > 0, -INF, 0.0)
+    leaf = np.zeros((num_states, 2))
+    leaf[0, 0] = -INF
+    unary = [np.zeros(num_states)] * (1 + num_colors) + [np.zeros(2)] * num_leaves
+    edges = [(0, k) for k in range(1, len(unary))]
+    return MarkovRandomField.from_tables(unary, edges, [differ] * num_colors + [leaf] * num_leaves)
+
+
+@pytest.mark.parametrize("num_leaves", [2, 40])
+def test_many_neighbors_can_be_checked_by_what_they_forbid(num_leaves: int) -> None:
+    weights = np.array([2.0 * 0.5**num_leaves, 2.0, 2.0])  # of the hub: colors of the other end times states of leaves
+    found = sample(hub(num_leaves), num_chains=64, num_sweeps=500, seed=0)
+    np.testing.assert_allclose(found.node_marginals[:3], weights / weights.sum(), atol=0.05)
+    with pytest.raises(ValueError, match="variable 0 has no allowed state for some states of its neighbors"):
+        sample(hub(num_leaves, num_colors=2), num_chains=16, num_sweeps=50, seed=0)
+
+
+def test_sets_of_forbidden_states_agree_with_trying_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, verdicts = np.random.default_rng(0), []
+    for _ in range(60):
+        tables = [np.where(rng.random((3, 2)) < 0.35, -INF, 0.0) for _ in range(3)]
+        model = MarkovRandomField.from_tables([np.zeros(3)] + [np.zeros(2)] * 3, [(0, 1), (0, 2), (0, 3)], tables)
+        found = dependency_module.undefined_conditional(model)
+        with monkeypatch.context() as patch:
+            patch.setattr(dependency_module, "_MAX_JOINT", 0.5)
+            assert dependency_module.undefined_conditional(model) == found
+        verdicts.append(found is None)
+    assert 5 < sum(verdicts) < 55

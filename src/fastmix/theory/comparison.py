@@ -25,7 +25,7 @@ __all__ = ["ComparisonBounds", "comparison_bounds", "original_intervals"]
 _EPS = float(np.finfo(np.float64).eps)
 # Every step of the iteration bounds the distances: when it ends decides about tightness only.
 _SETTLED = 1e-8  # no bound falls by more, relative to itself
-_LEAST_STEPS, _MAX_VISITS = 200, 1e9  # whatever the size of R; entries of R that are visited
+_LEAST_STEPS, _MOST_STEPS, _MAX_VISITS = 200, 20_000, 1e9  # and entries of R that are visited in them
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +201,7 @@ def _equal_parts(model: MarkovRandomField, b: FloatArray) -> BoolArray:
 def _fixed_point(matrix: Any, b: FloatArray, equal: BoolArray) -> FloatArray:
     """The largest fixed point of ``d = min(1, b + R d)``, from above."""
     bounds = np.where(equal, 0.0, 1.0)
-    for _ in range(int(max(_LEAST_STEPS, _MAX_VISITS / (matrix.nnz + len(b) + 1)))):
+    for _ in range(int(np.clip(_MAX_VISITS / (matrix.nnz + len(b) + 1), _LEAST_STEPS, _MOST_STEPS))):
         before = bounds
         bounds = np.minimum(before, (b + matrix @ before) * (1.0 + 2.0 * _EPS))
         if (bounds >= (1.0 - _SETTLED) * before).all():

@@ -32,7 +32,8 @@ _CHUNK_ENTRIES = 1 << 18  # table entries worked on at once: 2 MiB a temporary, 
 # Limits of enumerations, a few seconds each.
 _MAX_EVALUATIONS = 5e6  # conditional distributions
 _MAX_COMPARISONS = 4e9  # entries of pairs of conditional distributions
-_MAX_JOINT = 1 << 20  # states of the neighbors of a variable that are tried for one that leaves it none
+_MAX_JOINT = 1 << 20  # states of the neighbors of a variable that are tried for one that leaves it none,
+_MAX_SETS = 1 << 16  # or sets of its states that they can forbid together
 
 
 def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sigmoid") -> FloatArray:
@@ -186,11 +187,37 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     doubtful = np.logical_and.reduceat(at_risk, starts) & (most >= model.num_states) if n else at_risk
     for i in np.flatnonzero(doubtful).tolist():
         name = model.names_of_variables()[i]
+        closed: bool | None
         if log_joint[i] > math.log(_MAX_JOINT):
+            closed = _forbids_all(model, i)
+        else:
+            closed = bool((_joint_logits(model, i, hard=True)[1].max(axis=0) == -np.inf).any())
+        if closed is None:
             return i, f"variable {name} has forbidden pairs and too many neighbors to check that it always has a state"
-        if (_joint_logits(model, i, hard=True)[1].max(axis=0) == -np.inf).any():
+        if closed:
             return i, f"variable {name} has no allowed state for some states of its neighbors"
     return None
+
+
+def _forbids_all(model: MarkovRandomField, i: int) -> bool | None:
+    """Whether neighbors can forbid all states of a variable, by the sets of states (bits) that its terms can forbid.
+
+    None where these sets are too many, or where they could but terms share neighbors, which cannot do all at once.
+    """
+    everything, sets, around = (1 << int(model.num_states[i])) - 1, {0}, []
+    for others, table in _terms_around(model, i):
+        columns = np.unique((table == -np.inf).reshape(len(table), -1), axis=1).T
+        own = {sum(1 << s for s in np.flatnonzero(column).tolist()) for column in columns}
+        if own == {0}:
+            continue
+        around += others
+        own = {a for a in own if not any(a != b and a & b == a for b in own)}  # smaller sets add nothing
+        sets = {a | b for a in sets for b in own}
+        if len(sets) > _MAX_SETS:
+            return None
+    if everything not in sets:
+        return False
+    return True if len(set(around)) == len(around) else None
 
 
 def _without_forbidden(model: MarkovRandomField) -> MarkovRandomField:
@@ -390,23 +417,26 @@ def _exact_dependencies(model: MarkovRandomField) -> FloatArray:
     return result
 
 
+def _terms_around(model: MarkovRandomField, i: int) -> Iterator[tuple[list[int], FloatArray]]:
+    """For every pair and factor of a variable its other variables, ascending, and its table (own states, ..)."""
+    graph, incident, count = model.adjacency, model.structure.incident, model.num_states[i]
+    for p in range(graph.indptr[i], graph.indptr[i + 1]):
+        e, j = graph.edge_ids[p], int(graph.neighbors[p])
+        table = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
+        yield [j], table.reshape(count, -1) if i < j else table.reshape(-1, count).T
+    for k in incident.factors[incident.indptr[i] : incident.indptr[i + 1]].tolist():
+        scope, table = model.factor(k)
+        axis = int(np.searchsorted(scope, i))
+        yield np.delete(scope, axis).tolist(), np.moveaxis(table, axis, 0)
+
+
 def _joint_logits(model: MarkovRandomField, i: int, *, hard: bool = False) -> tuple[list[int], FloatArray]:
     """Neighbors of a variable that have several states, and its logits (own states, states of these neighbors).
 
     With ``hard`` only terms that forbid something, and the neighbors in them, count.
     """
-    graph, incident, counts = model.adjacency, model.structure.incident, model.num_states
-    terms = []
-    for p in range(graph.indptr[i], graph.indptr[i + 1]):
-        e, j = graph.edge_ids[p], int(graph.neighbors[p])
-        table = model.log_pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]]
-        terms.append(([j], table.reshape(counts[i], -1) if i < j else table.reshape(-1, counts[i]).T))
-    for k in incident.factors[incident.indptr[i] : incident.indptr[i + 1]].tolist():
-        scope, table = model.factor(k)
-        axis = int(np.searchsorted(scope, i))
-        terms.append((np.delete(scope, axis).tolist(), np.moveaxis(table, axis, 0)))
-    if hard:
-        terms = [(others, table) for others, table in terms if table.min() == -np.inf]
+    counts = model.num_states
+    terms = [(others, table) for others, table in _terms_around(model, i) if not hard or table.min() == -np.inf]
     axes = sorted({j for others, _ in terms for j in others if counts[j] > 1})
     logits = np.zeros((counts[i], *counts[axes])) + model.unary(i).reshape(-1, *[1] * len(axes))
     for others, table in terms:
