@@ -368,7 +368,10 @@ class _Search:
         thetas = np.maximum(model.parameters, -penalty(model))
         chains = CpuChains(model.structure, num_chains=_ANNEALED, seed=self.seed, num_threads=1, steady=False)
         scales = np.geomspace(_HOT / largest, max(_COLD / usual, 2.0 * _HOT / largest), _STEPS)
+        rounds = 0
         while not self.done:
+            rounds += 1
+            clock.report(rounds, None, "rounds")
             chains.set_states(self.rng.integers(0, model.num_states, size=(_ANNEALED, model.num_variables)))
             for scale in scales:
                 chains.load(thetas, [[scale]])
