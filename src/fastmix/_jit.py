@@ -146,7 +146,8 @@ def _verified(path: str, data: bytes) -> Any:
     """What was written to a file; None, and no file, if that is not what it holds."""
     payload = data[_DIGEST:]
     if hashlib.sha256(payload).digest() == data[:_DIGEST]:
-        return pickle.loads(payload)
+        with contextlib.suppress(AttributeError, ImportError):  # of a class that another version had
+            return pickle.loads(payload)
     _drop(path)
     return None
 
@@ -154,7 +155,7 @@ def _verified(path: str, data: bytes) -> Any:
 def _drop(path: str) -> None:
     with contextlib.suppress(OSError):
         os.remove(path)
-    _tell("damaged", f"{path} in the compiler's cache is damaged: compiling again")
+    _tell("damaged", f"{path} in the compiler's cache is damaged or of another version: compiling again")
 
 
 _told: set[str] = set()
