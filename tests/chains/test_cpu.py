@@ -80,6 +80,7 @@ def test_conditionals_that_cannot_be_checked_are_refused(monkeypatch):
     unequal = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     model = MarkovRandomField.from_tables(np.zeros((4, 3)), [(0, 1), (0, 2), (0, 3)], [unequal] * 3)
     monkeypatch.setattr(dependency, "_MAX_JOINT", 1)
+    monkeypatch.setattr(dependency, "_MAX_SETS", 1)
     with pytest.raises(UnfitMethodError, match="variable 0 has forbidden pairs and too many neighbors to check"):
         check_conditionals(model)
     check_conditionals(oracle.lopsided())  # too few states are ever forbidden
