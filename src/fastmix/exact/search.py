@@ -34,6 +34,7 @@ _SECONDS_PER_ENTRY = 3e-9  # of two passes over a clique table
 # A search may take this share of the time that the best order so far would take.
 _SHARE = 0.15
 _MAX_SECONDS = 20.0
+_SECONDS_PER_RUN = 1e-4  # beside what is counted, which matters where runs are many
 _OVER = 10.0  # the same, in times, where that order is more than the caller can take
 _FAR = 100.0  # times what the caller can take: given up after one run of each kind
 _SMALL_CORE = 64  # variables of a core whose first order needs no compiler
@@ -256,6 +257,7 @@ def _improve(
     runs: list[tuple[float, int, FloatArray]] = []  # what the best runs scored, with what weights and noise
     order = np.empty(n, dtype=np.int64)
     spent, run, last_gain = 0.0, 0, 0
+    lower = 0.0  # entries that every order has
     first = [(which, noise * rng.random(n)) for noise in _NOISES for which in range(_BY_RANK)]
     first[1:1] = [(_BY_RANK, np.zeros(0)), (_BY_RANK, np.arange(n, dtype=float))]
     while True:
@@ -284,13 +286,18 @@ def _improve(
                 if total < 0.98 * best_total:
                     last_gain = run
                 best_total, best = total, order.copy()
+        if run == 1 and best_total > CHEAP:
+            width = degeneracy(n, np.argwhere(np.triu(_unpack(rows))))
+            lower = math.exp(min(700.0, (width + 1) * float(logs.min())))
+        if best_total <= 2.0 * lower or (lower > max_entries and best is not None):
+            return best  # no order is much better, or none is good enough
         worth = _SECONDS_PER_ENTRY * min(best_total, _HOPELESS)
         budget = min(_SHARE * worth, _MAX_SECONDS) * effort
         far = best_total > min(1e3 * _HOPELESS, _FAR * max_entries)
         if best_total > _HOPELESS**2 or (far and run >= len(first)):
             return best  # no search makes up for so much
         if best_total > max_entries:
-            budget = max(budget, min(_MAX_SECONDS, _OVER * worth))
+            budget = max(budget, min(_MAX_SECONDS, _OVER * worth) - _SECONDS_PER_RUN * run)
         elif run > 2 * len(first) + 2 * last_gain:
             return best
         if best_total <= CHEAP or spent > budget or clock.past():

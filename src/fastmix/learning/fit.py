@@ -276,7 +276,7 @@ def _exact_likelihood(job: Job, coordinates: Coordinates, data: Dataset) -> Exac
     if job.moments in ("sampled", "tempered"):
         return None
     try:
-        term = exact_model_term(coordinates, asked=job.moments == "exact")
+        term = exact_model_term(coordinates, asked=job.moments == "exact", clock=job.clock)
         return ExactLikelihood(term, DataTerm(coordinates, data))
     except ResourceError:
         if job.moments == "exact":

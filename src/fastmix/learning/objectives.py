@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.exact.junction_tree import plan_junction_tree
@@ -145,14 +146,15 @@ class TreeSums(Objective):
 
     method = "junction tree"
 
-    def __init__(self, coordinates: Coordinates, memory_limit: float | None = None) -> None:
+    def __init__(self, coordinates: Coordinates, memory_limit: float | None = None, clock: Clock = NO_LIMIT) -> None:
         structure = coordinates.structure
         self.coordinates = coordinates
         self._model = MarkovRandomField(
             structure.num_states, np.zeros(int(structure.unary_offsets[-1])), structure.edges,
             np.zeros(int(structure.pairwise_offsets[-1])),
         )  # fmt: skip
-        self.tree = plan_junction_tree(self._model, memory_limit=memory_limit or available_memory() / 2)
+        memory_limit = memory_limit or available_memory() / 2
+        self.tree = plan_junction_tree(self._model, memory_limit=memory_limit, clock=clock)
 
     def evaluate(self, v: FloatArray) -> tuple[float, FloatArray]:
         """Log Z and moments."""
@@ -162,19 +164,25 @@ class TreeSums(Objective):
         return answer.log_z, self.coordinates.from_gradient(moments)
 
 
-def exact_model_term(coordinates: Coordinates, *, asked: bool) -> Objective:
+def exact_model_term(coordinates: Coordinates, *, asked: bool, clock: Clock = NO_LIMIT) -> Objective:
     """The way to exact moments of models on a structure.
 
     Raises
     ------
     ResourceError
-        If there is none within the memory, or, unless it was asked for, none that takes about a second.
+        If there is none within the memory, or, unless it was asked for, none that takes about a second, or no time to
+        look for it.
     """
     counts = coordinates.structure.num_states
     if float(np.log2(counts).sum()) <= math.log2(_MOST_CONFIGURATIONS) + 1e-9:
         return Enumerated(coordinates)
-    term = TreeSums(coordinates, None if asked else min(1e9, available_memory() / 2))
-    if not asked and term.tree.total_entries > _MOST_ENTRIES:
+    if asked:
+        return TreeSums(coordinates)
+    try:
+        term = TreeSums(coordinates, min(1e9, available_memory() / 2), clock)
+    except OutOfTimeError:
+        raise ResourceError("there is no time to plan exact moments") from None
+    if term.tree.total_entries > _MOST_ENTRIES:
         raise ResourceError(f"exact moments take long: {term.tree.total_entries:.3g} entries at every step")
     return term
 
