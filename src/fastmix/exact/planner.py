@@ -141,6 +141,12 @@ class Sequence:
                     smallest = min(within, key=self.sizes.__getitem__)
                     self.plain.append((smallest, smallest, t, False))
                     items.remove(t)
+        if len(items) > 2:
+            by_scope: dict[frozenset[int], int] = {}
+            for t in items:
+                key = frozenset(self.computed[t])
+                by_scope[key] = self._product(by_scope[key], t) if key in by_scope else t
+            items = list(by_scope.values())
         while len(items) > 2:
             items.sort(key=self.sizes.__getitem__)
             best, pair = math.inf, (0, 1)
@@ -188,6 +194,8 @@ class Sequence:
                 ways.append((rate * entries, a, bare, out, False))
             # Where a table is copied, what is summed last goes innermost.
             own, shared, new = [tuple(sorted(c, key=self.place.__getitem__)) for c in (own, shared, new)]
+            if size["b"] >= 16:
+                ways.append((2.0 * entries, sums + own + shared, sums + new + shared, new + own + shared, False))
             if size["m"] >= 16:
                 ways.append((1.8 * entries, shared + sums + own, shared + sums + new, shared + new + own, False))
             if sums and min(count, size["m"], size["n"]) >= 4 and count * size["m"] * size["n"] >= 2048:
