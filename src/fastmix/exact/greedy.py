@@ -6,7 +6,7 @@ import numpy as np
 
 from fastmix._jit import inner, outer
 
-__all__ = ["eliminate"]
+__all__ = ["eliminate", "strip_simplicial"]
 
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
@@ -59,6 +59,36 @@ def _remove(adjacency, v, around, degree):  # type: ignore[no-untyped-def]
             adjacency[u, w] |= adjacency[v, w]
         adjacency[u, u >> 6] &= ~(_ONE << np.uint64(u & 63))
         adjacency[u, v >> 6] &= ~(_ONE << np.uint64(v & 63))
+
+
+@outer
+def strip_simplicial(adjacency, order):  # type: ignore[no-untyped-def]
+    """Eliminate, in place, variables whose neighbors are all joined, which is optimal; how many, first in ``order``."""
+    n = len(adjacency)
+    around = np.empty(n, np.int64)
+    waiting, queue = np.ones(n, np.bool_), np.arange(n)
+    gone = np.zeros(n, np.bool_)
+    count, size = 0, n
+    while size:
+        size -= 1
+        v = queue[size]
+        waiting[v] = False
+        if gone[v]:
+            continue
+        degree = _members(adjacency[v], around)
+        if _fill(adjacency, v, around, degree) > 0:
+            continue
+        _remove(adjacency, v, around, degree)
+        gone[v] = True
+        order[count] = v
+        count += 1
+        for k in range(degree):  # only the neighbors of v lost a pair of neighbors that were not joined
+            u = around[k]
+            if not waiting[u]:
+                waiting[u] = True
+                queue[size] = u
+                size += 1
+    return count
 
 
 @outer

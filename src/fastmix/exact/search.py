@@ -12,7 +12,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.graphs import degeneracy
-from fastmix.graphs.basics import canonical_edges, check_graph, strip_leaves
+from fastmix.graphs.basics import check_graph, strip_leaves
 
 __all__ = ["CHEAP", "Order", "find_order", "order_cost", "treewidth_bounds"]
 
@@ -89,35 +88,46 @@ def find_order(
     """
     states = np.asarray(num_states, dtype=np.int64)
     logs = np.log(states.astype(float))
-    pairs = canonical_edges(len(states), [pair for scope in scopes for pair in combinations(scope, 2)])
-    stripped, _ = strip_leaves(len(states), pairs)
-    left = np.ones(len(states), dtype=bool)
-    left[stripped] = False
-    core, inside = np.flatnonzero(left), pairs[left[pairs].all(axis=1)]
-    if not len(core):
-        return order_cost(states, scopes, stripped)
+    stripped, neighbors = _strip(len(states), scopes)
+    core = [v for v in range(len(states)) if neighbors[v]] if len(stripped) < len(states) else []
     if len(core) > _HUGE:
-        estimate = _sweep_estimate(len(states), pairs, logs)
+        estimate = _sweep_estimate(len(states), _star_pairs(scopes), logs)
         if estimate.total_entries > _HOPELESS:
             return estimate
+    if not core:
+        return order_cost(states, scopes, np.array(stripped, dtype=np.int64))
     if not _SMALL_CORE < len(core) <= _MAX_CORE:
-        rest = _greedy(core.tolist(), inside, logs.tolist(), clock.part(1.0 / 3.0))
-        found = order_cost(states, scopes, np.append(stripped, rest), most=_HOPELESS)
+        rest = _greedy(neighbors, core, logs.tolist(), clock.part(1.0 / 3.0))
+        found = order_cost(states, scopes, np.array(stripped + rest, dtype=np.int64), most=_HOPELESS)
         if len(core) > _MAX_CORE:
-            sweep = _sweep_estimate(len(states), pairs, logs)
+            sweep = _sweep_estimate(len(states), _star_pairs(scopes), logs)
             if sweep.total_entries < found.total_entries:
                 swept = order_cost(states, scopes, sweep.order, most=_HOPELESS)
                 found = min(swept, found, key=lambda o: o.total_entries)
             return found
         if found.total_entries <= CHEAP:
             return found
-    i, j = (np.cumsum(left) - 1)[inside].T
+        neighbors = _strip(len(states), scopes)[1]
+    from fastmix.exact.greedy import strip_simplicial
+
+    nodes, local = np.array(core, dtype=np.int64), {v: k for k, v in enumerate(core)}
     matrix = np.zeros((len(core), len(core)), dtype=bool)
-    matrix[i, j] = matrix[j, i] = True
-    best = _improve(_pack(matrix), logs[core], clock.part(1 / 3), np.random.default_rng(seed), effort, max_entries)
+    for k, v in enumerate(core):
+        matrix[k, [local[u] for u in neighbors[v]]] = True
+    rows = _pack(matrix)
+    simplicial = np.empty(len(core), dtype=np.int64)
+    simplicial = simplicial[: strip_simplicial(rows, simplicial)]
+    left = np.ones(len(core), dtype=bool)
+    left[simplicial] = False
+    head = np.concatenate([np.array(stripped, dtype=np.int64), nodes[simplicial]])
+    nodes = nodes[left]
+    if not len(nodes):
+        return order_cost(states, scopes, head)
+    rows = _pack(_unpack(rows)[np.ix_(left, left)])
+    best = _improve(rows, logs[nodes], clock.part(1 / 3), np.random.default_rng(seed), effort, max_entries)
     if best is None:
-        return _sweep_estimate(len(states), pairs, logs)
-    return order_cost(states, scopes, np.append(stripped, core[best]))
+        return _sweep_estimate(len(states), _star_pairs(scopes), logs)
+    return order_cost(states, scopes, np.concatenate([head, nodes[best]]))
 
 
 def order_cost(
@@ -170,12 +180,35 @@ def _hand_on(handed: dict[int, set[int]], to: int, members: set[int]) -> None:
         other |= members
 
 
-def _greedy(core: list[int], pairs: IntArray, logs: list[float], clock: Clock) -> list[int]:
-    """The variable of the smallest table first."""
-    neighbors: dict[int, set[int]] = {v: set() for v in core}
-    for i, j in pairs.tolist():
-        neighbors[i].add(j)
-        neighbors[j].add(i)
+def _strip(n: int, scopes: Sequence[tuple[int, ...]]) -> tuple[list[int], list[set[int]]]:
+    """Isolated variables and trees that hang on the graph, leaves inwards, and the neighbors that are left."""
+    neighbors: list[set[int]] = [set() for _ in range(n)]
+    for scope in scopes:
+        if len(scope) == 2:
+            neighbors[scope[0]].add(scope[1])
+            neighbors[scope[1]].add(scope[0])
+        elif len(scope) > 2:
+            for v in scope:
+                neighbors[v].update(scope)
+    for v, around in enumerate(neighbors):
+        around.discard(v)
+    order = [v for v in range(n) if not neighbors[v]]
+    stack = [v for v in range(n) if len(neighbors[v]) == 1]
+    while stack:
+        v = stack.pop()
+        order.append(v)
+        if neighbors[v]:
+            u = neighbors[v].pop()
+            neighbors[u].discard(v)
+            if len(neighbors[u]) == 1:
+                stack.append(u)
+            elif not neighbors[u] and u not in stack:
+                order.append(u)
+    return order, neighbors
+
+
+def _greedy(neighbors: list[set[int]], core: list[int], logs: list[float], clock: Clock) -> list[int]:
+    """The variable of the smallest table first; the neighbors are used up."""
     size = {v: logs[v] + sum([logs[u] for u in neighbors[v]]) for v in core}
     heap = [(s, -logs[v], v) for v, s in size.items()]  # of equal tables the one that leaves the smaller separator
     heapq.heapify(heap)
@@ -239,6 +272,11 @@ def _sweep_estimate(n: int, pairs: IntArray, logs: FloatArray) -> Order:
             best = estimate
     assert best is not None
     return best
+
+
+def _star_pairs(scopes: Sequence[tuple[int, ...]]) -> IntArray:
+    """A star of pairs for each scope."""
+    return np.array([(s[0], v) for s in scopes for v in s[1:]], dtype=np.int64).reshape(-1, 2)
 
 
 def _improve(
