@@ -1,11 +1,11 @@
 """Is every sweep kernel worth its lines? Each on the work it is for, beside the other kernels that could do that work.
 
-    python benchmarks/kernels.py [--seconds 0.5] [--repeat 5] [--gpu]
+    python benchmarks/kernels.py [--seconds 0.5] [--repeat 5]
 
-Updates per second of sweeps that add up sums: per CPU second of one thread, or per second of the clock with ``--gpu``;
-the best of several turns that the kernels take one after another. The first kernel of a row is the one that is chosen
-for this work. At the end stands how many times faster each kernel is than the best of the others where it gains most;
-one that is nowhere 1.5 times as fast should go, and makes the exit code 1.
+Updates per CPU second of one thread, of sweeps that add up sums: the best of several turns that the kernels take one
+after another. The first kernel of a row is the one that is chosen for this work. At the end stands how many times
+faster each kernel is than the best of the others where it gains most; one that is nowhere 1.5 times as fast should go,
+and makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import gpu  # sets up NumPy for numba-cuda, so before anything that imports it
 import numpy as np
 from factors import plaquettes
 
 from fastmix import MarkovRandomField
+from fastmix.chains.cpu import CpuChains, choose_kernel
 from fastmix.graphs import complete_bipartite_edges, complete_edges
 from fastmix.instances import ising_grid, potts_grid
 
 WORTH = 1.5
-assert gpu
 
 Work = tuple[Callable[[], MarkovRandomField], int, list[str]]
 
@@ -46,7 +45,7 @@ def potts(side: int, num_states: int) -> MarkovRandomField:
 
 
 # Models, chains, and kernels: the one that is chosen, and others that can run the model.
-CPU: dict[str, Work] = {
+WORK: dict[str, Work] = {
     "Ising 16x16, one chain": (lambda: grid(16), 1, ["four", "product", "single"]),
     "Ising 16x16, 1,000 chains": (lambda: grid(16), 1000, ["table", "four", "field", "product"]),
     "Ising 300x300, 8 chains": (lambda: grid(300), 8, ["four", "table", "product"]),
@@ -62,42 +61,20 @@ CPU: dict[str, Work] = {
     "plaquettes 64x64, one chain": (lambda: plaquettes(64, 2), 1, ["single", "product"]),
     "plaquettes 64x64, 64 chains": (lambda: plaquettes(64, 2), 64, ["table", "single", "product"]),
 }  # fmt: skip
-GPU: dict[str, Work] = {
-    "Ising 16x16, 65,536 chains": (lambda: grid(16), 65_536, ["packed", "packed-field", "field", "table", "logit"]),
-    "Ising 16x16, 1,000 chains": (lambda: grid(16), 1000, ["packed", "packed-field", "field", "table", "logit"]),
-    "Ising 1000x1000, one chain": (lambda: grid(1000), 1, ["field", "packed", "table", "logit"]),
-    "Potts 64x64, 3 states, 10,000 chains": (lambda: potts(64, 3), 10_000, ["table", "logit"]),
-    "Potts 64x64, 20 states, 1,000 chains": (lambda: potts(64, 20), 1000, ["logit", "table"]),
-    "bipartite 22+22, 65,536 chains": (
-        lambda: normal(complete_bipartite_edges(22, 22)), 65_536, ["packed-field", "logit"],
-    ),
-    "complete 100, 16,384 chains": (lambda: normal(complete_edges(100)), 16_384, ["packed-field", "logit"]),
-}  # fmt: skip
 
 
-def runner(model: MarkovRandomField, num_chains: int, kernel: str, on_gpu: bool) -> Callable[[float], float]:
-    """A function that sweeps for about some seconds and returns the rate of updates."""
-    if on_gpu:
-        from fastmix.chains.cuda.chains import CudaChains
-
-        chains: Any = CudaChains(model.structure, num_chains=num_chains, seed=0, kernel=kernel)
-    else:
-        from fastmix.chains.cpu import CpuChains
-
-        chains = CpuChains(model.structure, num_chains=num_chains, seed=0, num_threads=1, kernel=kernel)
-    clock = time.perf_counter if on_gpu else time.process_time
+def runner(model: MarkovRandomField, num_chains: int, kernel: Any) -> Callable[[float], float]:
+    """A function that sweeps for about some CPU seconds and returns the rate of updates."""
+    chains = CpuChains(model.structure, num_chains=num_chains, seed=0, num_threads=1, kernel=kernel)
     chains.load(model.parameters[None])
     chains.sweep(1, collect=True)  # compiles
-    chains.get_states()  # waits for it
 
     def run(seconds: float) -> float:
-        start, sweeps, step = clock(), 0, 1
-        while clock() - start < seconds:
+        start, sweeps, step = time.process_time(), 0, 1
+        while time.process_time() - start < seconds:
             chains.sweep(step, collect=True)
-            if on_gpu:
-                chains.get_states()  # waits for the device
             sweeps, step = sweeps + step, min(2 * step, 1024)
-        return sweeps * num_chains * model.num_variables / (clock() - start)
+        return sweeps * num_chains * model.num_variables / (time.process_time() - start)
 
     return run
 
@@ -106,16 +83,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each turn")
     parser.add_argument("--repeat", type=int, default=5, help="turns of each kernel")
-    parser.add_argument("--gpu", action="store_true", help="the kernels of an NVIDIA GPU")
     options = parser.parse_args()
     gains: dict[str, tuple[float, str]] = {}
-    for name, (make, num_chains, kernels) in (GPU if options.gpu else CPU).items():
-        model, runs = make(), {}
-        for kernel in kernels:
-            try:
-                runs[kernel] = runner(model, num_chains, kernel, options.gpu)
-            except Exception as error:  # a kernel that cannot
-                print(f"  {kernel}: {type(error).__name__}: {error}"[:110])
+    for name, (make, num_chains, kernels) in WORK.items():
+        model = make()
+        assert kernels[0] == choose_kernel(model.structure, num_chains)
+        runs = {kernel: runner(model, num_chains, kernel) for kernel in kernels}
         rates = dict.fromkeys(runs, 0.0)
         for _ in range(options.repeat):
             for kernel, run in runs.items():
