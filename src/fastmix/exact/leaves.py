@@ -21,13 +21,13 @@ from fastmix.exact.junction_tree import JunctionTree, model_factors, plan_tree
 from fastmix.exact.program import Answer
 from fastmix.model import MarkovRandomField
 
-__all__ = ["PrunedTree"]
+__all__ = ["Leaves", "PrunedTree", "sum_down", "sum_up"]
 
 _SECONDS_PER_LEAF = 2e-6
 _DRAWN = 1 << 20  # random numbers at a time
 
 
-class _Leaves(NamedTuple):
+class Leaves(NamedTuple):
     """Variables in the order in which they are summed out, and the tables of the edges to their neighbors.
 
     ``starts`` are the places of these tables in ``log_pairwise``, ``own`` and ``other`` the steps in them by a state
@@ -43,7 +43,7 @@ class _Leaves(NamedTuple):
     offsets: IntArray
 
     @classmethod
-    def of(cls, model: MarkovRandomField, removed: IntArray, neighbors: IntArray) -> _Leaves:
+    def of(cls, model: MarkovRandomField, removed: IntArray, neighbors: IntArray) -> Leaves:
         """From what :func:`fastmix.graphs.basics.strip_leaves` gives."""
         low, high = np.minimum(removed, neighbors), np.maximum(removed, neighbors)
         n = model.num_variables
@@ -61,7 +61,7 @@ class PrunedTree(JunctionTree):
     """The elimination of a model whose hanging trees are summed out first; ``tree`` is for what is left."""
 
     core: MarkovRandomField  # the variables that are left, their edges and all factors
-    leaves: _Leaves
+    leaves: Leaves
     variables: IntArray  # numbers of those left
     unary_positions: IntArray  # of their entries, and of those of their edges
     pairwise_positions: IntArray
@@ -82,7 +82,7 @@ class PrunedTree(JunctionTree):
             log_factors=model.log_factors,
         )  # fmt: skip
         tree = plan_tree(model_factors(core), memory_limit=memory_limit, clock=clock)
-        leaves = _Leaves.of(model, removed, neighbors)
+        leaves = Leaves.of(model, removed, neighbors)
         return cls(model, tree, core, leaves, np.flatnonzero(left), unary, pairs)
 
     @property
@@ -113,7 +113,7 @@ class PrunedTree(JunctionTree):
         answer = core.calibrate(clock, edge_marginals=edge_marginals)
         nodes, pairs = np.zeros(len(model.log_unary)), np.zeros(len(model.log_pairwise))
         nodes[self.unary_positions], pairs[self.pairwise_positions] = answer.marginals, answer.factor_marginals
-        _sum_down(self.leaves, unary, model.log_pairwise, nodes, pairs, np.empty(int(model.num_states.max())))
+        sum_down(self.leaves, unary, model.log_pairwise, nodes, pairs, np.empty(int(model.num_states.max())))
         return answer._replace(marginals=nodes, factor_marginals=pairs)
 
     def draw(self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
@@ -135,7 +135,7 @@ class PrunedTree(JunctionTree):
         model, leaves = self.model, self.leaves
         unary = model.log_unary.copy()
         sums, scales = np.empty((2, int(model.num_states.max()))), np.empty(len(leaves.variables))
-        log_scale = float(_sum_up(leaves, unary, model.log_pairwise, sums, scales))
+        log_scale = float(sum_up(leaves, unary, model.log_pairwise, sums, scales))
         if log_scale == -np.inf:
             raise ModelError("no configuration has positive probability: hard constraints contradict each other")
         tables = unary[self.unary_positions], model.log_pairwise[self.pairwise_positions], model.log_factors
@@ -159,7 +159,7 @@ def _weigh(unary, first, count, tables, start, step, weights):  # type: ignore[n
 
 
 @njit(cache=True, nogil=True)
-def _sum_up(leaves, unary, tables, scratch, scales):  # type: ignore[no-untyped-def]
+def sum_up(leaves, unary, tables, scratch, scales):  # type: ignore[no-untyped-def]
     """Sum the leaves out into ``unary``, in place; the log of the scales taken out, -inf where nothing is possible.
 
     ``scales`` (one per leaf) receives the terms of that log; ``scratch`` is (2, most states).
@@ -190,7 +190,7 @@ def _sum_up(leaves, unary, tables, scratch, scales):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _sum_down(leaves, unary, tables, nodes, edges, weights):  # type: ignore[no-untyped-def]
+def sum_down(leaves, unary, tables, nodes, edges, weights):  # type: ignore[no-untyped-def]
     """Fill in the marginals of the leaves and of their edges, from those of the variables that are left."""
     for k in range(len(leaves.variables) - 1, -1, -1):
         v, w = leaves.variables[k], leaves.neighbors[k]
