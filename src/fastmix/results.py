@@ -368,6 +368,13 @@ class DrawResult(InferenceResult):
     def _configurations(self) -> NDArray[Any]:
         return self.states[:, None, :]
 
+    @classmethod
+    def of(cls, model: MarkovRandomField, states: NDArray[np.int64], **fields: Any) -> Self:
+        """The result for configurations (num_draws, n) of all variables: their frequencies, and what else is given."""
+        mean, error = cls.frequencies(model, states)
+        fields = {"status": Status.OK, "edge_marginals": None, "log_z": None} | fields
+        return cls(model=model, node_marginals=mean, states=states, std_error=error, **fields)
+
     @staticmethod
     def frequencies(model: MarkovRandomField, states: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
         """Relative frequency of every state in configurations (num_draws, n), and its standard error.

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from fastmix import graphs
 from fastmix._clock import Clock
+from fastmix.exact import greedy
 from fastmix.exact.search import _sweep_estimate, find_order, order_cost, treewidth_bounds
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
 
@@ -217,3 +219,17 @@ def test_a_large_tree_and_a_long_strip() -> None:
 def test_edges_are_checked() -> None:
     with pytest.raises(ValueError, match="edges must hold indices from 0 and below"):
         treewidth_bounds(1, [(0, 1)])
+
+
+def test_no_search_where_no_order_can_be_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A complete graph without a perfect matching has width 28 at least: the first run is as good as any."""
+    runs, original = [], greedy.eliminate
+
+    def eliminate(*arguments: Any) -> Any:
+        runs.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(greedy, "eliminate", eliminate)
+    pairs = [(i, j) for i in range(30) for j in range(i + 1, 30) if j != i + 15]
+    assert find_order([2] * 30, pairs, max_entries=1e8).width >= 28
+    assert len(runs) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import logging
 import lzma
 import math
@@ -324,6 +325,18 @@ def test_time_is_linear(piece):
             parse_bif(text)
         is_bif(text.encode())
         assert time.process_time() - before < 2.5
+
+
+def test_many_rows_are_read_in_linear_time():
+    """A reader that looks at all rows before for each of them took 10 s for as many."""
+    names = [f"p{k}" for k in range(14)]
+    variables = "".join(f"variable {name} {{ type discrete [2] {{ s, t }}; }}\n" for name in [*names, "c"])
+    tables = "".join(f"probability ( {name} ) {{ table 0.5, 0.5; }}\n" for name in names)
+    rows = "".join(f"({', '.join(row)}) 0.25, 0.75;\n" for row in itertools.product("st", repeat=14))
+    before = time.process_time()
+    network = parse_bif(f"{variables}{tables}probability ( c | {', '.join(names)} ) {{ {rows} }}")
+    assert time.process_time() - before < 4.0
+    assert network.tables[-1].size == 2**15
 
 
 class TestWriting:

@@ -239,15 +239,11 @@ def draw_exact(
     if plan.twins is not None:
         draws = plan.twins.expand_draws(draws, rng)
     states = plan.reduction.expand_states(draws)
-    mean, error = DrawResult.frequencies(model, states)
     given = plain_evidence(evidence)
-    return DrawResult(
-        model=model,
+    return DrawResult.of(
+        model,
+        states,
         method="exact",
-        status=Status.OK,
-        node_marginals=mean,
-        edge_marginals=None,
-        log_z=None,
         stats={
             "guarantee": "independent exact draws",
             "treewidth": plan.tree.treewidth,
@@ -257,6 +253,4 @@ def draw_exact(
         provenance=provenance(
             model, seed=seed, num_draws=num_draws, evidence=given, memory_limit=memory_limit, time_limit=time_limit
         ),
-        states=states,
-        std_error=error,
     )

@@ -25,7 +25,7 @@ from fastmix.methods.starts import starts_matter
 from fastmix.methods.swendsen_wang import is_swendsen_wang
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.network import BayesianNetwork
-from fastmix.results import DrawResult, Status, jsonable, provenance
+from fastmix.results import DrawResult, jsonable, provenance
 from fastmix.theory.bias import safe_matrix
 from fastmix.theory.dependency import Dependency
 from fastmix.theory.norms import smallest_norm
@@ -115,17 +115,12 @@ class Perfect(Method):
                 for future in futures:
                     future.cancel()
         updates = past.updates(sweeps)
-        mean, error = DrawResult.frequencies(model, states)
-        return PerfectSamples(
-            model=model,
+        return PerfectSamples.of(
+            model,
+            states,
             method=self.name,
-            status=Status.OK,
-            node_marginals=mean,
             edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
-            log_z=None,
             stats={"updates": updates, "updates_per_second": updates / clock.used()},
-            states=states,
-            std_error=error,
             num_sweeps=sweeps,
             reason=_reason(model),
         )
@@ -210,15 +205,9 @@ def ancestral_sample(network: BayesianNetwork, *, num_draws: int = 1000, seed: i
     clock, chosen = Clock(), choose_seed(seed)
     states = network.sample(num_draws, seed=chosen)
     model = network.to_model()
-    mean, error = DrawResult.frequencies(model, states)
     updates = states.size
-    return DrawResult(
-        model=model,
-        method="ancestral",
-        status=Status.OK,
-        node_marginals=mean,
-        edge_marginals=None,
-        log_z=None,
+    return DrawResult.of(
+        model, states, method="ancestral",
         stats={
             "guarantee": "independent exact draws; the standard errors are those of frequencies",
             "note": "ancestral sampling: every variable was drawn given its parents", "num_draws": len(states),
@@ -226,8 +215,6 @@ def ancestral_sample(network: BayesianNetwork, *, num_draws: int = 1000, seed: i
             **clock.stats(),
         },
         provenance=provenance(model, seed=chosen, num_draws=len(states), evidence=None),
-        states=states,
-        std_error=error,
     )  # fmt: skip
 
 
