@@ -3,7 +3,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 # Before NumPy is loaded, here and in the processes that tests start: one thread for linear algebra. Matrices are tiny
@@ -53,11 +53,30 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests measured for their reader."""
-    for report in terminalreporter.getreports("passed"):
-        for name, text in report.user_properties:
-            if name == "to print":
-                terminalreporter.write_line(text)
+    """Print what tests measured for their reader: lines of text, then one table of what the trials counted."""
+    rows: list[tuple[str, str, str]] = []
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in report.user_properties:
+                if name == "to print":
+                    terminalreporter.write_line(value)
+                elif name == "trial":
+                    rows.append(tuple(value))
+    if not rows:
+        return
+    terminalreporter.section("trials")
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for trial, what, counted in sorted(rows):
+        terminalreporter.write_line(f"{trial:<{widths[0]}}  {what:<{widths[1]}}  {counted}")
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Callable[[str, str, str], None]:
+    """Add a row to the table that ``make verify`` prints: the trial, what was tried, and what was counted.
+
+    Rows travel with the report of the test, so that they also arrive from the workers of a parallel run.
+    """
+    return lambda trial, what, counted: record_property("trial", (trial, what, counted))
 
 
 @pytest.fixture(scope="session", autouse=True)

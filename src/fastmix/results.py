@@ -31,6 +31,7 @@ class Status(StrEnum):
     """How far an answer can be trusted; :attr:`advice` says what to do about it."""
 
     OK = "ok"
+    UNVERIFIED = "unverified"
     NOT_CONVERGED = "not_converged"
     NOT_MIXED = "not_mixed"
     INTERRUPTED = "interrupted"
@@ -44,6 +45,8 @@ class Status(StrEnum):
 
 _ADVICE = {
     Status.OK: "The answer meets what the method promises.",
+    Status.UNVERIFIED: "The iteration converged, but nothing supports the answer: fastmix.bracket has proven bounds, "
+    "and other methods have an error that is known.",
     Status.NOT_CONVERGED: "The iteration stopped early: allow more time or iterations, or more damping of loopy-bp.",
     Status.NOT_MIXED: "The chains disagree: run longer, or use a method made for strongly coupled models.",
     Status.INTERRUPTED: "The run was interrupted: the answer rests on what had been collected.",
