@@ -20,11 +20,20 @@ from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
 
 __all__ = [
-    "DrawResult", "Framed", "InferenceResult", "Status", "as_plain", "best_states", "jsonable", "plain_evidence",
-    "provenance", "smallest_type",
+    "DrawResult", "Framed", "InferenceResult", "LogZKind", "Status", "as_plain", "best_states", "jsonable",
+    "plain_evidence", "provenance", "smallest_type",
 ]  # fmt: skip
 
 _SHOWN_VARIABLES, _BARS, _TRACES = 10, 40, 8  # in a notebook's table, and in charts
+
+#: What is known of log Z:
+#:
+#: - ``exact``: the number is log Z up to rounding;
+#: - ``estimate``: the number estimates it, with a standard error where the method has one, else without any guarantee;
+#: - ``bound``: there is no number, but a bound (``log_z_lower``);
+#: - ``zero``: Z = 0 is proven, the number is -inf;
+#: - ``unknown``: nothing is known, and there is no number.
+LogZKind = Literal["exact", "estimate", "bound", "zero", "unknown"]
 
 
 class Status(StrEnum):
@@ -79,8 +88,11 @@ class InferenceResult(Framed):
         Joint probabilities of every edge.
     log_z : float or None
         Natural log of the normaliser; with evidence, of the unnormalised mass of the evidence.
-    log_z_kind : str or None
-        What is known of it: ``exact``, ``estimate``, ``bethe`` (no bound on either side) or ``lower bound``.
+    log_z_kind : {"exact", "estimate", "bound", "zero", "unknown"}
+        What is known of it. ``exact``: up to rounding. ``estimate``: with ``log_z_std_error`` where the method has one,
+        otherwise without any guarantee (the Bethe estimate of belief propagation). ``bound``: there is ``log_z_lower``
+        alone. ``zero``: Z = 0 is proven, and ``log_z`` is -inf (null in JSON). ``unknown``: ``log_z`` is None because
+        the method has none, or nothing that means anything.
     log_z_std_error, log_z_lower : float or None
         Its standard error, and a number that it is at least, where the method has them.
     stats : mapping
@@ -99,7 +111,7 @@ class InferenceResult(Framed):
     log_z: float | None
     stats: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    log_z_kind: str | None = None
+    log_z_kind: LogZKind = "unknown"
     log_z_std_error: float | None = None
     log_z_lower: float | None = None
     bracket: Any = None

@@ -125,7 +125,7 @@ class Annealed(Method):
             node_marginals=mean,
             edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
             log_z=log_z,
-            log_z_kind="estimate" if resampled else None,
+            log_z_kind="estimate" if resampled else "unknown",
             log_z_std_error=log_z_error,
             stats={
                 "num_steps": run.steps, "num_sweeps": run.sweeps, "updates": run.sweeps * run.updates,

@@ -19,7 +19,7 @@ from fastmix.methods.preparation import IsingForm, ising_form, reduce_to_support
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.build import offsets_of
 from fastmix.model.reduce import Reduction
-from fastmix.results import InferenceResult, Status, jsonable
+from fastmix.results import InferenceResult, LogZKind, Status, jsonable
 
 __all__ = ["LoopyBP", "LoopyBPResult", "loopy_bp", "make_messages"]
 
@@ -42,7 +42,10 @@ _RENEWED = 1 << 21  # messages between two looks at the clock where they are upd
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LoopyBPResult(InferenceResult):
-    """Beliefs of loopy belief propagation; ``log_z`` is the Bethe estimate, on loopy graphs no bound on either side.
+    """Beliefs of loopy belief propagation, and the Bethe estimate of log Z, which is no bound on either side.
+
+    Messages that have not converged have no ``log_z``: what they give can be off by any factor. On graphs without
+    cycles converged ones are exact, and so is their ``log_z``.
 
     Attributes
     ----------
@@ -98,15 +101,18 @@ class LoopyBP(Method):
         """Beliefs from the messages as they stand in the end."""
         messages = make_messages(model, message_order=self.message_order)
         status, stats = self._iterate(messages, model, context.clock)
-        nodes, pairs, log_z = messages.beliefs()
+        nodes, pairs, bethe = messages.beliefs()
+        log_z_kind: LogZKind = "unknown"
+        if status is Status.OK:
+            log_z_kind = "exact" if _is_forest(model) else "estimate"
         return LoopyBPResult(
             model=model,
             method=self.name,
             status=status,
             node_marginals=nodes,
             edge_marginals=pairs if context.edge_marginals else None,
-            log_z=log_z,
-            log_z_kind="bethe",
+            log_z=None if log_z_kind == "unknown" else bethe,
+            log_z_kind=log_z_kind,
             stats={**stats, "kernel": messages.kernel, "backend": "cpu"},
             largest_change=stats["largest_change"],
         )
@@ -191,7 +197,8 @@ def loopy_bp(
     -------
     LoopyBPResult
         ``status`` is ``not_converged`` when the messages still moved after ``max_iter`` iterations: the marginals are
-        those of the last messages, and those of edges need not agree with those of variables. ``history`` holds the
+        those of the last messages, those of edges need not agree with those of variables, and ``log_z`` is None.
+        ``history`` holds the
         changes, ``stats`` the iterations, the damping at the end, the kernel and the seconds.
 
     Raises

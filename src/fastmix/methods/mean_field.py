@@ -99,7 +99,7 @@ class MeanField(Method):
             node_marginals=nodes,
             edge_marginals=_products(model, nodes) if context.edge_marginals else None,
             log_z=None,
-            log_z_kind="lower bound",
+            log_z_kind="bound" if runs[best].bound > -math.inf else "unknown",
             stats={
                 "num_starts": len(runs), "best_start": best, "iterations": sum(run.sweeps for run in runs),
                 "updates": sum(run.sweeps for run in runs) * model.num_variables,

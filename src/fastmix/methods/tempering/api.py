@@ -311,7 +311,7 @@ def _result(
         std_error=error,
         ess=summary.ess,
         r_hat=summary.r_hat,
-        log_z_kind=None if log_z is None else "estimate",
+        log_z_kind="unknown" if log_z is None else "estimate",
         log_z_std_error=None if log_z is None else log_z_error,
         log_z_lower=lower,
         log_z_confidence=None if lower is None else run.plan.confidence,
