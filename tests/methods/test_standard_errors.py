@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import strategies
+from error_families import biased_run
+from fastmix import UnfitMethodError, sample
+from fastmix.exact.enumeration import enumerate_model
 from fastmix.methods.diagnostics import (
     BatchStatistics,
     assess_mixing,
@@ -349,3 +352,35 @@ def test_r_hat_is_the_rank_normalised_one_of_arviz(lag: float, num_chains: int) 
         plain = [float(rhat(x, method="split")) for x in ones]
     np.testing.assert_allclose(summary.r_hat, expected, rtol=1e-6)
     np.testing.assert_allclose(summary.r_hat, plain, rtol=1e-9)
+
+
+def test_the_bias_that_an_accuracy_allows_is_stated_beside_the_standard_error():
+    by_chance = beyond = 0
+    for seed in range(60):
+        model, accuracy, start = biased_run(seed)
+        options = {} if start is None else {"start": start}
+        try:
+            result = sample(model, accuracy=accuracy, seed=seed, num_threads=1, **options)
+        except UnfitMethodError:
+            continue
+        assert result.bias_bound.max() <= accuracy
+        error = np.abs(result.node_marginals - enumerate_model(model).node_marginals)
+        by_chance += bool((error > 5.0 * result.std_error + 1e-12).any())
+        beyond += bool((error > 5.0 * np.hypot(result.std_error, result.bias_bound) + 1e-12).any())
+    assert beyond == 0
+    assert by_chance > 3
+
+
+def test_the_bias_stands_in_all_that_is_written(tmp_path):
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.2, field=[0.5, 0.0, -0.3])
+    result = sample(model, accuracy=0.05, evidence={2: 1}, seed=1)
+    assert result.bias_bound.shape == result.std_error.shape
+    assert result.bias_bound[:4].max() > 0.0
+    assert result.bias_bound[4:].tolist() == [0.0, 0.0]  # observed
+    assert result.to_dict()["bias_bound"][0] == result.bias_bound[:2].tolist()
+    assert result.columns()["bias_bound"] is result.bias_bound
+    assert "bias" in result.summary()
+    plain = sample(model, num_sweeps=100, seed=1)
+    assert plain.bias_bound is None
+    assert plain.to_dict()["bias_bound"] is None
+    assert "bias_bound" not in plain.columns()

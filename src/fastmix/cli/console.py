@@ -300,6 +300,8 @@ def show_sampling(title: str, result: SampleResult | DrawResult) -> None:
     else:
         facts |= {name: stats[name] for name in ("num_chains", "num_sweeps", "burn_in", "note")}
         facts["largest standard error"] = float(result.std_error.max(initial=0.0))
+        if result.bias_bound is not None:
+            facts["largest bias possible"] = float(result.bias_bound.max(initial=0.0))
         facts["smallest effective sample size"] = float(result.ess.min(initial=float("inf")))
         facts["largest R-hat"] = float(result.r_hat.max(initial=1.0))
     facts |= {"updates_per_second": float(stats["updates_per_second"]), "seed": str(result.provenance["seed"])}

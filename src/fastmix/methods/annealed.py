@@ -75,9 +75,9 @@ class Annealed(Method):
 
     def __post_init__(self) -> None:
         for name, least in (("num_populations", 2), ("num_chains", 2), ("num_steps", 1), ("sweeps_per_step", 1)):
-            check_count(name, getattr(self, name), least=least)
+            object.__setattr__(self, name, check_count(name, getattr(self, name), least=least))
         if self.num_sweeps is not None:
-            check_count("num_sweeps", self.num_sweeps, least=1)
+            object.__setattr__(self, "num_sweeps", check_count("num_sweeps", self.num_sweeps, least=1))
 
     def check(self, model: MarkovRandomField) -> None:
         """The model must be attractive; the message names an edge that is in the way."""

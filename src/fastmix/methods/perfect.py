@@ -67,8 +67,8 @@ class Perfect(Method):
     max_sweeps: int = option(1 << 20, help="How far into the past to go.")
 
     def __post_init__(self) -> None:
-        check_count("num_draws", self.num_draws, least=0)
-        check_count("max_sweeps", self.max_sweeps, least=1)
+        object.__setattr__(self, "num_draws", check_count("num_draws", self.num_draws, least=0))
+        object.__setattr__(self, "max_sweeps", check_count("max_sweeps", self.max_sweeps, least=1))
 
     def budget(self) -> None:
         """As long as it takes: leaving out draws that take long would bias the others."""

@@ -145,10 +145,12 @@ class Projected(Method):
 
     def __post_init__(self) -> None:
         if self.norm_bound is not None:
-            check_positive("norm_bound", self.norm_bound)
+            object.__setattr__(self, "norm_bound", check_positive("norm_bound", self.norm_bound))
         if self.divergence is not None:
             object.__setattr__(self, "divergence", _divergence(self.divergence))
-        self._gibbs(0)
+        gibbs = self._gibbs(0)  # checks what is for it
+        for name in ("num_chains", "num_sweeps", "burn_in"):
+            object.__setattr__(self, name, getattr(gibbs, name))
 
     def _gibbs(self, num_draws: int, certified: int | None = None) -> Gibbs:
         """The sampler; with a number of certified random sweeps, these at least burn in."""

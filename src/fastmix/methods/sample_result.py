@@ -56,12 +56,17 @@ class SampleResult(ChainResult):
     ----------
     std_error : float array, aligned with ``model.log_unary``
         Monte Carlo standard error of every probability, by batch means over all chains.
+    bias_bound : float array, aligned with ``model.log_unary``, or None
+        With an ``accuracy``: what the certificate proves that every probability is off by at most, but for chance,
+        because chains burn in for a finite time. It is no part of ``std_error``: ``hypot(std_error, bias_bound)`` is
+        the scale of the whole error. None where nothing was certified.
     ess, r_hat : float array (n,)
         Effective sample size and rank-normalised split R-hat of every variable; observed ones have the best values.
     states : int array (num_chains, n)
         Where the chains ended: give the result as ``start`` to go on from there.
     """
 
+    bias_bound: FloatArray | None = None
     draws: NDArray[np.integer[Any]] | None = None  #: (num_chains, num_draws, n)
     history: list[tuple[int, FloatArray]] = field(default_factory=list)  #: sweeps (``history_at``), running marginals
     chain_variances: FloatArray | None = None
@@ -116,6 +121,27 @@ class SampleResult(ChainResult):
             raise UnfitMethodError("original needs a run without evidence: condition both models first")
         return original_intervals(original, result, comparison_bounds(self.model, original))
 
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain data; adds ``bias_bound``, None where it is not known."""
+        return super().to_dict() | {"bias_bound": self._by_variable(self.bias_bound)}
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of :meth:`to_frame` and of a ``.csv`` file by name; adds ``bias_bound`` where it is known."""
+        columns = super().columns()
+        return columns if self.bias_bound is None else columns | {"bias_bound": self.bias_bound}
+
+    def arrays(self) -> dict[str, Any]:
+        """What an ``.npz`` file holds, by name; adds ``bias_bound`` where it is known."""
+        arrays = super().arrays()
+        return arrays if self.bias_bound is None else arrays | {"bias_bound": self.bias_bound}
+
+    def summary(self) -> str:
+        """A few lines of text, one of them about the bias that is possible, where that is known."""
+        text = super().summary()
+        if self.bias_bound is None or not len(self.bias_bound):
+            return text
+        return f"{text}\nlargest bias that the certificate leaves possible: {self.bias_bound.max():.2g}"
+
     def to_arviz(self) -> Any:
         """The draws as ArviZ's data object (extra ``interop``); the run must have kept some (``num_draws``)."""
         from fastmix.interop.arviz import to_arviz
@@ -127,6 +153,9 @@ class SampleResult(ChainResult):
     def _expansion(self, reduction: Reduction) -> dict[str, Any]:
         values = super()._expansion(reduction)
         history = [(t, reduction.expand_node_marginals(m)) for t, m in self.history]
+        if self.bias_bound is not None:
+            values["bias_bound"] = np.zeros(len(reduction.original.log_unary))
+            values["bias_bound"][reduction.unary_positions] = self.bias_bound
         return {**values, "history": history, "reduction": reduction}
 
 

@@ -25,7 +25,7 @@ from fastmix.methods.sample_result import SampleResult
 from fastmix.methods.sampling_run import SCHEDULES, Checkpoint, Plan, Run, Schedule, edge_averages, make_plan, promise
 from fastmix.methods.starts import check_starts, dispersed_states, find_modes, remembered_sweeps, starts_matter
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.model.reduce import Reduction
+from fastmix.model.reduce import Reduction, certain_entries
 from fastmix.results import Status
 
 if TYPE_CHECKING:
@@ -60,9 +60,11 @@ class _Sampler(Method):
     def __post_init__(self) -> None:
         for name, least in (("num_chains", 1), ("num_sweeps", 1), ("burn_in", 0), ("num_draws", 0)):
             if (value := getattr(self, name)) is not None:
-                check_count(name, value, least=least)
-        object.__setattr__(self, "history_at", tuple(sorted(set(self.history_at))))
-        check_positive("checkpoint_seconds", self.checkpoint_seconds, "number of seconds", or_zero=True)
+                object.__setattr__(self, name, check_count(name, value, least=least))
+        noted = {check_count("history_at", sweeps, least=0) for sweeps in self.history_at}
+        object.__setattr__(self, "history_at", tuple(sorted(noted)))
+        seconds = check_positive("checkpoint_seconds", self.checkpoint_seconds, "number of seconds", or_zero=True)
+        object.__setattr__(self, "checkpoint_seconds", seconds)
         check_choice("estimator", self.estimator, ("rao-blackwell", "counts"))
         if isinstance(self.start, str) and self.start not in ("dispersed", "random"):
             raise ValueError(f"start must be dispersed, random, configurations or a SampleResult, got {self.start!r}")
@@ -103,7 +105,7 @@ class Gibbs(_Sampler):
         if self.schedule is not None:
             check_choice("schedule", self.schedule, SCHEDULES)
         if self.accuracy is not None:
-            check_accuracy(self.accuracy)
+            object.__setattr__(self, "accuracy", check_accuracy(self.accuracy))
             if not self.num_chains is self.num_sweeps is self.burn_in is None:
                 raise ValueError("accuracy must come without num_chains, num_sweeps and burn_in, which it sets")
 
@@ -187,7 +189,8 @@ def sample(
     accuracy : float, optional
         Instead of sweeps: every probability to be within this, with 95 % confidence for each (half the width of an
         interval, unlike the total variation distance of :func:`fastmix.certify`); refused for models without a
-        certificate, which sets the burn-in.
+        certificate, which sets the burn-in. Half of it is for the bias that the burn-in leaves: what the certificate
+        proves of that stands in ``bias_bound`` of the result, beside ``std_error``, which is of chance alone.
     schedule : {"systematic", "random", "random-burn-in"}
         A sweep updates every variable once, color by color (default), or n variables chosen at random;
         ``random-burn-in`` does so until the burn-in is over, and is the default with an ``accuracy`` that no other
@@ -323,12 +326,15 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         memory = max(remembered_sweeps(model, *burned, mean) for burned in (own, *scouted))
     summary = summarise(run.statistics, model, swings=swings, memory=memory)
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
+    bias_bound = None
     if accuracy is None:
         few = gibbs and plan.num_chains < 3
         certified = few and promise(model, run.plan.burn_in, schedule, clock) is not None
         status, note = assess_mixing(summary, certified=certified, names=model.variable_names)
     elif stopped_by == "done" and run.plan.burn_in == plan.burn_in:
         stopped_by = "accuracy"
+        assert plan.biases is not None
+        bias_bound = np.where(certain_entries(model), 0.0, np.repeat(plan.biases, model.num_states))
     else:
         status, note = Status.NOT_MIXED, f"stopped after {run.plan.burn_in} of {plan.burn_in} certified sweeps"
     if stopped_by == "interrupt":
@@ -355,6 +361,7 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         stats=stats,
         provenance={"device": run.engine.device, "options": {**options, "schedule": schedule}},
         std_error=summary.std_error,
+        bias_bound=bias_bound,
         ess=summary.ess,
         r_hat=summary.r_hat,
         states=run.engine.get_states(),

@@ -10,7 +10,7 @@ import os
 import time
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -60,12 +60,16 @@ _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted fr
 
 @dataclass(frozen=True)
 class Plan:
-    """The numbers of a run; ``bias`` is what a certificate promises about what is averaged."""
+    """The numbers of a run; ``bias`` is what a certificate promises about what is averaged.
+
+    ``biases`` (n,) has the same by variable. It is no part of what tells runs apart: the rest follows from it.
+    """
 
     num_chains: int
     num_sweeps: int
     burn_in: int
     bias: float | None = None
+    biases: FloatArray | None = field(default=None, repr=False, compare=False)
 
 
 def make_plan(model: MarkovRandomField, method: _Sampler, context: Context) -> tuple[Plan, Schedule]:
@@ -106,7 +110,9 @@ def _certified_plan(
     # The sweep that is averaged is the last of those that Dobrushin's criterion counts, in the same order.
     counted = order != "random-burn-in" and certificate.criterion == "dobrushin"
     burn_in = max(0, certified_sweeps(certificate) - counted)
-    return Plan(chains, 1, burn_in, certificate.max_bias), order
+    # Else what is certified comes before the sweep that is averaged: of it the accuracy of the certificate is known.
+    biases = np.minimum(certificate.bias, accuracy / 2) if counted else np.full(model.num_variables, accuracy / 2)
+    return Plan(chains, 1, burn_in, float(biases.max(initial=0.0)), biases), order
 
 
 def certify_chains(

@@ -75,9 +75,9 @@ class Tempered(Method):
         limits = {"num_replicas": (2, MOST_RUNGS), "num_ensembles": (2, None), "num_sweeps": (1, None)}
         for name, (least, most) in (limits | {"burn_in": (0, None)}).items():
             if (value := getattr(self, name)) is not None:
-                check_count(name, value, least=least, most=most)
+                object.__setattr__(self, name, check_count(name, value, least=least, most=most))
         if self.accuracy is not None:
-            check_accuracy(self.accuracy)
+            object.__setattr__(self, "accuracy", check_accuracy(self.accuracy))
         for name in [self.moves] if isinstance(self.moves, str) else self.moves:
             if name not in MOVES and self.moves != "auto":
                 raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {name!r}")

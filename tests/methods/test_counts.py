@@ -1,0 +1,45 @@
+"""Counts of NumPy's types mean what the same Python numbers mean, in every method that takes chains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastmix import MarkovRandomField, infer
+from fastmix.methods.annealed import Annealed
+from fastmix.methods.base import Method
+from fastmix.methods.perfect import Perfect
+from fastmix.methods.projected import Projected
+from fastmix.methods.sampler import Gibbs, SwendsenWang
+from fastmix.methods.tempering import Tempered
+
+COUNTS: dict[type[Method], dict[str, int]] = {
+    Gibbs: {"num_chains": 4, "num_sweeps": 120, "burn_in": 12, "num_draws": 10},
+    SwendsenWang: {"num_chains": 4, "num_sweeps": 120, "burn_in": 12, "num_draws": 10},
+    Tempered: {"num_replicas": 3, "num_ensembles": 4, "num_sweeps": 120, "burn_in": 20},
+    Annealed: {"num_populations": 2, "num_chains": 4, "num_steps": 5, "sweeps_per_step": 2, "num_sweeps": 120},
+    Perfect: {"num_draws": 100, "max_sweeps": 127},
+    Projected: {"num_chains": 4, "num_sweeps": 120, "burn_in": 12},
+}
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.uint64])
+@pytest.mark.parametrize("method", list(COUNTS), ids=lambda method: method.name)
+def test_counts_of_numpy_are_whole_numbers(method: type[Method], kind: Any) -> None:
+    model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.3, field=[0.2, 0.0, -0.1])
+    plain = infer(model, method=method(**COUNTS[method]), seed=3, num_threads=1)
+    given = method(**{name: kind(count) for name, count in COUNTS[method].items()})
+    assert all(type(getattr(given, name)) is int for name in COUNTS[method])
+    result = infer(model, method=given, seed=3, num_threads=1)
+    for name in ("node_marginals", "std_error", "ess", "r_hat", "states", "draws"):
+        expected = getattr(plain, name, None)
+        assert np.array_equal(np.asarray(getattr(result, name, None)), np.asarray(expected)), name
+    assert result.provenance["options"] == plain.provenance["options"]
+
+
+def test_sweeps_to_note_are_whole_numbers() -> None:
+    assert Gibbs(history_at=(np.uint8(200), 3)).history_at == (3, 200)
+    with pytest.raises(ValueError, match="history_at"):
+        Gibbs(history_at=(1.5,))
