@@ -128,9 +128,11 @@ def test_the_check_can_fail(monkeypatch):
     assert_can_fail(check_agreement, data, wrong, "test_bif_fuzz.parse_bif", monkeypatch)
 
 
-@pytest.mark.parametrize("each", [200, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_damaged_files(each):
-    rng = random.Random(each)
+@pytest.mark.parametrize(
+    ("each", "seed"), [(200, 200), *(pytest.param(20_000, 20_000 + k, marks=pytest.mark.slow) for k in range(5))]
+)
+def test_damaged_files(each, seed, tell):
+    rng = random.Random(seed)
     accepted = 0
     for data in HAND_WRITTEN:
         assert check_agreement(data)
@@ -141,6 +143,17 @@ def test_damaged_files(each):
             except Exception as error:
                 raise AssertionError(f"{damaged!r}") from error
     assert 0.1 * each < accepted < 0.5 * each * len(HAND_WRITTEN), accepted  # neither nothing nor everything is damage
+    if each > 1000:
+        total = each * len(HAND_WRITTEN)
+        tell("damaged files", f"BIF, seed {seed}: two readers agree", f"{total} of {total}")
+
+
+@pytest.mark.parametrize("end", ["property ", "property\n", "} property \n", "property a", "/*", "/* b", "property {;"])
+def test_what_does_not_end_is_refused(end):
+    text = HAND_WRITTEN[0].decode() + end
+    assert not check_agreement(text.encode())
+    with pytest.raises(FormatError, match=rf"f\.bif:{text.rstrip().count(chr(10)) + 1}: "):
+        parse_bif(text, "f.bif")
 
 
 @given(st.lists(st.sampled_from([*POOL, b" ", b"\n"]), max_size=40).map(b" ".join))
@@ -170,9 +183,11 @@ def tree_tables(data: bytes) -> dict[str, np.ndarray]:
     return result
 
 
-@pytest.mark.parametrize("count", [1500, pytest.param(50_000, marks=pytest.mark.slow)])
-def test_damaged_xml(count):
-    rng = random.Random(count)
+@pytest.mark.parametrize(
+    ("count", "seed"), [(1500, 1500), *(pytest.param(50_000, 50_000 + k, marks=pytest.mark.slow) for k in range(3))]
+)
+def test_damaged_xml(count, seed, tell):
+    rng = random.Random(seed)
     accepted = 0
     for number in range(count):
         data = XML if number == 0 else damage(XML, rng, XML_POOL)
@@ -192,3 +207,5 @@ def test_damaged_xml(count):
         for name, table in zip(network.variable_names, network.tables, strict=True):
             np.testing.assert_allclose(table, expected[name], rtol=1e-14)
     assert 0.02 * count < accepted < 0.5 * count, accepted
+    if count > 10_000:
+        tell("damaged files", f"XMLBIF, seed {seed}: a network or an error", f"{count} of {count}")

@@ -25,6 +25,25 @@ def need(condition: object) -> None:
         raise RefusedError
 
 
+def braces_pair(text: str) -> bool:
+    """Whether braces outside quotes on one line open and close, none before it opens."""
+    depth = 0
+    i = 0
+    while i < len(text):
+        end = i
+        if text[i] == '"':
+            end = i + 1
+            while end < len(text) and text[end] not in '"\n':
+                end += 1
+            end = end if end < len(text) and text[end] == '"' else i
+        if end == i:
+            depth += (text[i] == "{") - (text[i] == "}")
+        if depth < 0:
+            return False
+        i = end + 1
+    return depth == 0
+
+
 def tokens_of(text: str) -> list[tuple[str, str]]:
     """Pairs of a kind (word, quoted, or a sign itself) and a text."""
     result = []
@@ -37,7 +56,8 @@ def tokens_of(text: str) -> list[tuple[str, str]]:
                 i += 1
         elif text.startswith("/*", i):
             end = text.find("*/", i + 2)
-            i = end + 2 if end >= 0 else len(text)
+            need(end >= 0)
+            i = end + 2
         elif text[i] == '"':
             end = i + 1
             while end < len(text) and text[end] not in '"\n':
@@ -47,7 +67,8 @@ def tokens_of(text: str) -> list[tuple[str, str]]:
             i = end + 1
         elif text.startswith("property", i) and (text[i + 8 : i + 9].isspace() or text[i + 8 : i + 9] == '"'):
             end = text.find(";", i)
-            i = end + 1 if end >= 0 else len(text)
+            need(end >= 0 and braces_pair(text[i:end]))
+            i = end + 1
         elif text[i] in PUNCTUATION:
             result.append((text[i], text[i]))
             i += 1

@@ -207,7 +207,8 @@ class _Parser:
             if not _IGNORED.match(token):
                 self._tokens.append(token)
             elif not _has_ended(token):
-                line = text.count("\n", 0, text.index(token)) + 1
+                places = (match for match in _TOKEN.finditer(text) if match[0] == token)
+                line = text.count("\n", 0, next(places).start()) + 1
                 what, end = ("a comment", "*/") if token.startswith("/*") else ("a property", ";")
                 raise FormatError(f"{name}:{line}: {what} must end in {end!r}, got {shown(token)}")
         self._next = 0
