@@ -25,7 +25,15 @@ from fastmix import (
     instances,
     io,
 )
-from fastmix._checks import as_float_array, check_positive, choose_seed
+from fastmix._checks import (
+    as_float_array,
+    check_choice,
+    check_count,
+    check_flag,
+    check_positive,
+    check_share,
+    choose_seed,
+)
 from fastmix.cli.models import describe_model
 from fastmix.executors import Pool
 from fastmix.model.network import BayesianNetwork
@@ -146,6 +154,49 @@ def test_positive_numbers() -> None:
     assert check_positive("tol", 0, or_zero=True) == 0.0
     with pytest.raises(ValueError, match="tol must be a number of at least 0, got -1"):
         check_positive("tol", -1, or_zero=True)
+
+
+class Rude:
+    """An object none of whose methods answers: what comes of it must be a clear error all the same."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise RuntimeError("not for you")
+
+    __repr__ = __str__ = __len__ = __iter__ = __index__ = __float__ = __array__ = __eq__ = __bool__ = _refuse
+    __hash__ = None
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), Rude(), np.array([1, 2]), "x" * 10_000, np.complex128(1), b"1"])
+def test_numbers_that_are_none(value: Any) -> None:
+    for check in (
+        lambda: check_positive("tol", value),
+        lambda: check_share("confidence", value),
+        lambda: check_count("num_draws", value, least=1),
+        lambda: check_choice("norm", value, ("inf", "1")),
+        lambda: check_flag("torus", value),
+        lambda: as_float_array("field", [[value], [[value]]]),
+        lambda: MODEL.variable_index(value),
+        lambda: MODEL.state_index(0, value),
+    ):
+        with pytest.raises(ValueError, match=r"must") as caught:
+            check()
+        assert len(str(caught.value)) < 500
+
+
+def test_counts_are_python_numbers() -> None:
+    for number in (np.uint64(2**62), np.int8(100), np.uint8(200)):
+        count = check_count("num_draws", number, least=1)
+        assert type(count) is int
+        assert count == int(number)
+    with pytest.raises(ValueError, match="num_draws must be a whole number from 1 to 9223372036854775807"):
+        check_count("num_draws", np.uint64(2**63), least=1)
+
+
+def test_flags() -> None:
+    assert check_flag("torus", np.False_) is False
+    for value in ("no", 0, 1, 2, None, [], np.array([True])):
+        with pytest.raises(ValueError, match="torus must be True or False"):
+            check_flag("torus", value)
 
 
 # -- arrays that are no numbers ---------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
 
 __all__ = [
-    "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_number", "as_shape", "as_state_counts",
-    "as_state_names", "as_variable_names", "check_accuracy", "check_choice", "check_count", "check_log_values",
-    "check_positive", "check_seconds", "check_seed", "check_share", "check_threads", "choose_seed", "count_processors",
-    "describe", "is_whole", "per_item", "require",
+    "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_list", "as_number", "as_shape",
+    "as_state_counts", "as_state_names", "as_variable_names", "check_accuracy", "check_choice", "check_count",
+    "check_flag", "check_log_values", "check_positive", "check_seconds", "check_seed", "check_share", "check_threads",
+    "choose_seed", "count_processors", "describe", "is_whole", "keep_checked", "per_item", "require",
 ]  # fmt: skip
 
 # Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
@@ -30,6 +30,10 @@ __all__ = [
 _LARGEST = 1e100
 _MOST_STATES = 2**31 - 1  # of a variable: the entries of a table, a product of two of these, fit 64 bits
 _MOST_THREADS = 1024
+_MOST_COUNTED = 2**63 - 1  # what arrays and kernels count with
+_LARGEST_SEED = 2**128 - 1  # as many bits as NumPy's generators mix
+_LONGEST_SHOWN = 60  # characters of a value in a message
+_LONGEST_COMPARED = 200  # characters of a wrong name whose nearest right one is looked for
 _NOT_NUMBERS = {"M": "dates", "m": "durations", "U": "text", "S": "text", "c": "complex numbers, which have no order"}
 
 
@@ -42,8 +46,8 @@ def as_array(name: str, values: ArrayLike, rule: str) -> NDArray[Any]:
         if np.ma.is_masked(values):
             raise ValueError("some entries are masked: fill them in first")
         return np.asarray(values)
-    except ValueError as error:
-        raise ModelError(f"{name} must {rule}, got {describe(values)} ({error})") from None
+    except Exception as error:  # objects of all kinds have a say in their conversion
+        raise ModelError(f"{name} must {rule}, got {describe(values)} ({_shorten(str(error))})") from None
 
 
 def as_float_array(name: str, values: ArrayLike) -> FloatArray:
@@ -52,9 +56,21 @@ def as_float_array(name: str, values: ArrayLike) -> FloatArray:
     try:
         if array.dtype.kind in _NOT_NUMBERS:  # NumPy would convert most of these in silence
             raise TypeError(f"these are {_NOT_NUMBERS[array.dtype.kind]}")
-        return np.array(array, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ModelError(f"{name} must be an array of numbers, got {describe(values)} ({error})") from None
+        if array.dtype.kind == "O":
+            _refuse_hidden_text(array)
+        with np.errstate(over="ignore"):  # of extended precision: infinite, which the checks of values see
+            return np.array(array, dtype=np.float64)
+    except Exception as error:  # those of the objects in an array, too
+        raise ModelError(
+            f"{name} must be an array of numbers, got {describe(values)} ({_shorten(str(error))})"
+        ) from None
+
+
+def _refuse_hidden_text(array: NDArray[Any]) -> None:
+    """A TypeError for text among objects: NumPy would read it as numbers in silence."""
+    for entry in array.flat:
+        if isinstance(entry, str | bytes):
+            raise TypeError(f"these are {_NOT_NUMBERS['U']}")
 
 
 def is_whole(array: NDArray[Any]) -> bool:
@@ -160,14 +176,30 @@ def as_number(name: str, value: Any) -> float:
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """Refuse a value that is not among the allowed ones."""
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+    if not isinstance(value, str) or value not in allowed:  # arrays, and others, have no single truth value
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {describe(value)}")
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """``value`` as a bool; other things have a truth value, too, which is hardly ever what was meant: ``"no"`` is true.
+
+    Examples
+    --------
+    >>> check_flag("torus", np.True_)
+    True
+    >>> check_flag("torus", "no")
+    Traceback (most recent call last):
+    ValueError: torus must be True or False, got 'no'
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {describe(value)}")
+    return bool(value)
 
 
 def check_backend(backend: object) -> None:
     """Refuse what is no place for chains to run."""
-    if backend not in ("cpu", "cuda", "auto"):
-        raise ValueError(f"backend must be cpu, cuda or auto, got {backend!r}")
+    if not isinstance(backend, str) or backend not in ("cpu", "cuda", "auto"):
+        raise ValueError(f"backend must be cpu, cuda or auto, got {describe(backend)}")
 
 
 def check_accuracy(accuracy: Any) -> float:
@@ -177,37 +209,61 @@ def check_accuracy(accuracy: Any) -> float:
 
 def check_share(name: str, value: Any, *, least: float | None = None) -> float:
     """``value`` as a float from ``least`` to below 1; above 0 without it."""
-    try:
-        number = math.nan if isinstance(value, bool | str) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = _as_real(value)
     if not (0.0 < number < 1.0 if least is None else least <= number < 1.0):
         rule = "from 0 to below 1" if least == 0.0 else "above 0 and below 1"
         least_one = f"; the least is {least:g}" if least else ""
-        raise ValueError(f"{name} must be a number {rule}, got {value!r}{least_one}")
+        raise ValueError(f"{name} must be a number {rule}, got {describe(value)}{least_one}")
     return number
 
 
 def check_count(
     name: str, value: Any, *, least: int, most: int | None = None, error: type[ValueError] = ValueError
 ) -> int:
-    """``value`` as a whole number of at least ``least``, and at most ``most``."""
+    """``value`` as a whole number of at least ``least``, and at most ``most``.
+
+    Use what comes back: NumPy's numbers would wrap where Python's grow.
+    """
+    return _as_count(name, value, least, most, _MOST_COUNTED, error)
+
+
+def _as_count(
+    name: str, value: Any, least: int, most: int | None, beyond: int, error: type[ValueError] = ValueError
+) -> int:
+    """:func:`check_count`, where ``beyond`` is a limit that no message mentions unless it is passed."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
-    if not whole or value < least or (most is not None and value > most):
-        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise error(f"{name} must be a whole number {limits}, got {describe(value)}")
-    return int(value)
+    largest = beyond if most is None else most
+    if whole and least <= int(value) <= largest:
+        return int(value)
+    stated = most is not None or (whole and int(value) > beyond)
+    limits = f"from {least} to {largest}" if stated else f"of at least {least}"
+    raise error(f"{name} must be a whole number {limits}, got {describe(value)}")
 
 
 def check_positive(name: str, value: Any, what: str = "number", *, or_zero: bool = False) -> float:
     """``value`` as a positive finite float, or 0 where that is allowed."""
-    number = math.nan
-    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | np.timedelta64):
-        number = float(value)
+    number = _as_real(value)
     if not (0.0 < number < math.inf or (or_zero and number == 0.0)):
         rule = f"a {what} of at least 0" if or_zero else f"a positive {what}"
         raise ValueError(f"{name} must be {rule}, got {describe(value)}")
     return number
+
+
+def keep_checked(options: Any, **values: Any) -> None:
+    """Put what the checks gave back into the fields of a frozen dataclass, in place of what was handed in."""
+    for name, value in values.items():
+        object.__setattr__(options, name, value)
+
+
+def _as_real(value: Any) -> float:
+    """A real number as a float; NaN for anything else, also for truth values and for numbers beyond all floats."""
+    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool | np.timedelta64):
+        return math.nan
+    try:
+        with np.errstate(over="ignore"):  # of extended precision
+            return float(value)
+    except OverflowError:
+        return math.nan
 
 
 def check_seconds(time_limit: Any) -> float | None:
@@ -217,7 +273,7 @@ def check_seconds(time_limit: Any) -> float | None:
 
 def check_seed(seed: Any) -> int:
     """``seed`` as a whole number from 0."""
-    return check_count("seed", seed, least=0)
+    return _as_count("seed", seed, 0, None, _LARGEST_SEED)
 
 
 def choose_seed(seed: Any) -> int:
@@ -247,12 +303,14 @@ def as_index(what: str, given: Any, names: Mapping[str, int], count: int) -> int
     """Number of a variable or a state, from that number or its name."""
     if isinstance(given, str) and given in names:
         return names[given]
-    with contextlib.suppress(TypeError):
+    with contextlib.suppress(Exception):  # of whatever objects there are
         # States are often called true and false, in any order: True is none of them, and not number 1.
-        if not isinstance(given, bool) and 0 <= (index := operator.index(given)) < count:
+        if not isinstance(given, bool | np.bool_) and 0 <= (index := operator.index(given)) < count:
             return index
-    rule, hint = f"{what} must be a number from 0 to {count - 1}{' or a name' if names else ''}", ""
-    if names and isinstance(given, str):
+    rule, hint = f"{what} must be a whole number from 0 to {count - 1}{' or a name' if names else ''}", ""
+    if not count:
+        rule = f"{what} must be one that there is, and there is none"
+    if names and isinstance(given, str) and len(given) <= _LONGEST_COMPARED:
         from difflib import get_close_matches
 
         hint = f"; the nearest is {get_close_matches(given, list(names), 1, 0.0)[0]!r}"
@@ -270,7 +328,7 @@ def as_shape(shape: object, num_variables: int) -> tuple[int, ...] | None:
         return None
     try:
         sizes = tuple(operator.index(size) for size in shape)  # type: ignore[attr-defined]
-    except TypeError:
+    except Exception:  # of whatever objects there are
         raise ModelError(f"shape must be a tuple of whole numbers, got {describe(shape)}") from None
     if min(sizes, default=0) < 1 or math.prod(sizes) != num_variables:
         raise ModelError(f"shape must have one entry for each of the {num_variables} variables, got {sizes}")
@@ -281,20 +339,27 @@ def as_state_names(names: Sequence[Sequence[str]] | None, num_states: IntArray) 
     """State names as tuples, one per state, different within a variable."""
     if names is None:
         return None
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ModelError(f"state_names must be a list of lists of names, got {describe(names)}")
-    lists = list(names)
+    lists = as_list("state_names", names, "a list of lists of names")
     if len(lists) != len(num_states):
         raise ModelError(f"state_names must have one list per variable, {len(num_states)}, got {len(lists)}")
     counts = num_states.tolist()
     return tuple(_as_names(f"state_names[{i}]", states, counts[i], "state") for i, states in enumerate(lists))
 
 
+def as_list(name: str, values: Any, rule: str) -> list[Any]:
+    """The items of an iterable that is no text, which would be taken letter by letter; a :class:`ModelError` else."""
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes):
+        with contextlib.suppress(Exception):  # of whatever objects there are
+            return list(values)
+    raise ModelError(f"{name} must be {rule}, got {describe(values)}")
+
+
 def _as_names(argument: str, names: Any, count: int, item: str) -> tuple[str, ...]:
-    # A bare string is iterable too, letter by letter: hardly ever what was meant.
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ModelError(f"{argument} must be a list of names, got {describe(names)}")
-    result = tuple(str(name) for name in names)
+    given = as_list(argument, names, "a list of names")
+    try:
+        result = tuple(str(name) for name in given)
+    except Exception:  # of whatever objects there are
+        raise ModelError(f"{argument} must be a list of names, got {describe(names)}") from None
     if len(result) != count:
         raise ModelError(f"{argument} must have one name per {item}, {count}, got {len(result)}")
     if len(set(result)) < count:
@@ -307,9 +372,15 @@ def describe(value: Any) -> str:
     """A short description of any value for an error message."""
     try:
         text = repr(value)
-    except ValueError:  # a whole number of thousands of digits
+    except Exception:  # a whole number of thousands of digits, or an object that cannot be shown
         return f"a {type(value).__name__}"
-    return text if len(text) <= 60 else f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST_SHOWN else f"a {type(value).__name__}"
+
+
+def _shorten(text: str) -> str:
+    """The beginning of a text, on one line, for a message."""
+    line = " ".join(text.split())
+    return line if len(line) <= 3 * _LONGEST_SHOWN else f"{line[: 3 * _LONGEST_SHOWN]} .."
 
 
 def require(module: str, *, extra: str, purpose: str, library: str | None = None) -> Any:

@@ -259,7 +259,7 @@ def test_networks_by_name(run: Run) -> None:
         ("grass=", 2, "got 'grass='"),
         ("=wet", 2, "got '=wet'"),
         ("grass=wet,", 2, "evidence must be pairs"),
-        ("9=0", 2, "evidence: variable must be a number from 0 to 2 or a name, got 9"),
+        ("9=0", 2, "evidence: variable must be a whole number from 0 to 2 or a name, got 9"),
         ('"grass=wet', 2, "evidence must be pairs"),
         ("sprinkler=off,rain=no,grass=wet", 2, "impossible"),
         ("twice.json", 2, "once, got 'grass' twice"),

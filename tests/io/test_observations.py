@@ -59,8 +59,8 @@ def test_numbers_names_first() -> None:
         ("", "evidence must be pairs"),
         ("SAO2=LOW,,BP=LOW", "evidence must be pairs"),
         ('"SAO2=LOW', "evidence must be pairs"),
-        ("SAO2=7", "state of variable 'SAO2' must be a number from 0 to 2 or a name, got 7"),
-        ("99=0", "evidence: variable must be a number from 0 to 5 or a name, got 99"),
+        ("SAO2=7", "state of variable 'SAO2' must be a whole number from 0 to 2 or a name, got 7"),
+        ("99=0", "evidence: variable must be a whole number from 0 to 5 or a name, got 99"),
     ],
 )
 def test_mistakes_are_named(text: str, said: str) -> None:
@@ -81,5 +81,5 @@ def test_bad_json(text: str) -> None:
 def test_a_model_without_names() -> None:
     plain = MarkovRandomField.ising([(0, 1)], 1.0)
     assert parse_observations("0=1", plain) == {0: 1}
-    with pytest.raises(ValueError, match="variable must be a number from 0 to 1, got 'A'"):
+    with pytest.raises(ValueError, match="variable must be a whole number from 0 to 1, got 'A'"):
         parse_observations("A=1", plain)

