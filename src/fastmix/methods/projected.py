@@ -16,6 +16,7 @@ from fastmix.methods.sample_result import SampleResult
 from fastmix.methods.sampler import Gibbs, run_chains
 from fastmix.methods.sampling_run import NUM_SWEEPS, certified_sweeps, default_chains
 from fastmix.model import MarkovRandomField
+from fastmix.model.centre import move_constants
 from fastmix.model.reduce import Reduction
 from fastmix.results import InferenceResult, jsonable
 from fastmix.theory.certificates import Certificate, certify
@@ -271,7 +272,8 @@ def _with_changes(reduction: Reduction, projected: MarkovRandomField) -> MarkovR
     Differences are carried over, because evidence has been added into the unaries of the reduced model; given the same
     evidence, the result reduces to the projected model.
     """
-    original, small = reduction.original, reduction.model
+    original = move_constants(reduction.original)
+    small = reduction.model
     unary, pairwise = original.log_unary.copy(), original.log_pairwise.copy()
     unary[reduction.unary_positions] += projected.log_unary - small.log_unary
     if not small.num_factors:

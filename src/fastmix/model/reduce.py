@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,12 +18,14 @@ from fastmix.errors import ImpossibleEvidenceError, ModelError
 from fastmix.graphs.basics import run_loop
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
+from fastmix.model.centre import move_constants, take_offsets
 
 __all__ = ["Reduction", "certain_entries", "drop_unsupported", "forbid_others", "impossible", "reduce_model"]
 
 Factors = dict[tuple[int, ...], FloatArray]  # tables over three or more variables, by scope
 
 _AT_ONCE = 1 << 24  # entries of tables that are read before the clock is
+_LARGE_ENTRY = 1e4  # nats: rounding of entries beyond it is worth a reduction
 _IN_PYTHON = 20_000  # entries times variables of the tables, beyond which the loop is compiled
 
 
@@ -106,6 +109,8 @@ def reduce_model(
     """
     check_model(model)
     original = model
+    # Before anything is added to them: what is added to a large constant is lost.
+    model = move_constants(model)
     fixed, likelihoods = _observed_states(model, evidence)
     if likelihoods is not None:
         model = model.replace(log_unary=_weighted(model, likelihoods))
@@ -153,16 +158,22 @@ def reduce_model(
         state_names,  # type: ignore[arg-type]
         *_kept_factors(model, factors, fixed, kept_state),
     )
-    return Reduction(original, reduced, variables, unary_positions, pairwise_positions, fixed)
+    # What is left of a table can have a constant although the table had none.
+    return Reduction(original, move_constants(reduced), variables, unary_positions, pairwise_positions, fixed)
 
 
 def forbid_others(model: MarkovRandomField, evidence: Evidence | None) -> Reduction | None:
     """The model with all states but the observed ones forbidden, on the same structure; None where that is impossible.
 
-    Cheaper than :func:`reduce_model` where the graph is so small that nothing is gained by cutting it.
+    Cheaper than :func:`reduce_model` where the graph is so small that nothing is gained by cutting it. None also where
+    entries are so large that what is left of a table should have its constant taken out.
     """
+    original = model
+    model = move_constants(model)
     if evidence is None or (isinstance(evidence, Mapping) and not evidence):
-        return Reduction.none(model)
+        return Reduction.none(original, model)
+    if _largest_entry(model) > _LARGE_ENTRY:
+        return None
     fixed, likelihoods = _observed_states(model, evidence)
     unary = model.log_unary.copy() if likelihoods is None else _weighted(model, likelihoods)
     offsets = model.unary_offsets
@@ -175,7 +186,14 @@ def forbid_others(model: MarkovRandomField, evidence: Evidence | None) -> Reduct
         table[state] = value
     if likelihoods is not None and any(unary[offsets[v] : offsets[v + 1]].max() == -np.inf for v in likelihoods):
         return None
-    return Reduction.none(model, model._sibling(unary, model.log_pairwise, model.log_factors, model.log_constant))
+    given = model._sibling(unary, model.log_pairwise, model.log_factors, model.log_constant)
+    return Reduction.none(original, given)
+
+
+def _largest_entry(model: MarkovRandomField) -> float:
+    """The largest finite absolute value of all entries."""
+    arrays = (model.log_unary, model.log_pairwise, model.log_factors)
+    return max([float(np.abs(a[a > -np.inf]).max(initial=0.0)) for a in arrays])
 
 
 def _observed_states(
@@ -238,28 +256,30 @@ def _nothing_to_do(model: MarkovRandomField, fixed: IntArray, drop_forbidden: bo
 
 
 def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float, FloatArray, Factors]:
-    """Unary entries, constant, edge tables and factors with all that is fixed folded into those of fewer variables."""
+    """Unary entries, constant, edge tables and factors with all that is fixed folded into those of fewer variables.
+
+    What is folded has its large constants taken out before it is added, and all constants are added up at once.
+    """
     starts = model.unary_offsets[:-1]
-    unary = model.log_unary.copy()
     removed = np.flatnonzero(fixed >= 0)
+    unary = model.log_unary.copy()
+    constants = [model.log_constant]
     if removed.size:
-        directed, around = model.structure.directed, model.adjacency.neighbors
-        place = np.flatnonzero((fixed[directed.owner] >= 0) & (fixed[around] < 0))
-        sizes = model.num_states[around[place]]
-        place = np.repeat(place, sizes)
-        state = np.arange(len(place)) - np.repeat(offsets_of(sizes)[:-1], sizes)
-        entries = directed.starts[place] + fixed[directed.owner[place]] * directed.own_steps[place]
-        values = model.log_pairwise[entries + state * directed.other_steps[place]]
-        unary += np.bincount(starts[around[place]] + state, values, minlength=len(unary))
-    pairwise, constant, factors = model.log_pairwise, model.log_constant, Factors()
+        constants += _fold_edges(model, fixed, unary)
+    pairwise, factors = model.log_pairwise, Factors()
     if model.num_factors:
         pairwise = pairwise.copy()
         for scope, table in model.factors:
             free = fixed[scope] < 0
             left, part = scope[free], table[tuple(slice(None) if s < 0 else s for s in fixed[scope])]
             if len(left) == 0:
-                constant += float(part)
-            elif len(left) == 1:
+                constants.append(float(part))
+                continue
+            if len(left) < len(scope):
+                flat, taken = take_offsets(part.reshape(-1), np.array([0, part.size]))
+                part = flat.reshape(part.shape)
+                constants.append(float(taken[0]))
+            if len(left) == 1:
                 unary[model.unary_offsets[left[0]] : model.unary_offsets[left[0] + 1]] += part
             elif len(left) == 2:
                 e = model.edge_index(int(left[0]), int(left[1]))
@@ -267,8 +287,23 @@ def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float,
             else:
                 key = tuple(left.tolist())
                 factors[key] = factors[key] + part if key in factors else part
-    constant += float(unary[starts[removed] + fixed[removed]].sum())
-    return unary, constant + float(_entries_between_fixed(model, fixed)[1].sum()), pairwise, factors
+    constants += unary[starts[removed] + fixed[removed]].tolist()
+    constants += _entries_between_fixed(model, fixed)[1].tolist()
+    return unary, math.fsum(constants), pairwise, factors
+
+
+def _fold_edges(model: MarkovRandomField, fixed: IntArray, unary: FloatArray) -> list[float]:
+    """Add to ``unary``, in place, the rows of edge tables that fixed ends leave; the constants taken out of them."""
+    directed, around = model.structure.directed, model.adjacency.neighbors
+    place = np.flatnonzero((fixed[directed.owner] >= 0) & (fixed[around] < 0))
+    sizes = model.num_states[around[place]]
+    offsets = offsets_of(sizes)
+    place = np.repeat(place, sizes)
+    state = np.arange(len(place)) - np.repeat(offsets[:-1], sizes)
+    entries = directed.starts[place] + fixed[directed.owner[place]] * directed.own_steps[place]
+    values, taken = take_offsets(model.log_pairwise[entries + state * directed.other_steps[place]], offsets)
+    unary += np.bincount(model.unary_offsets[around[place]] + state, values, minlength=len(unary))
+    return [float(c) for c in taken[taken != 0.0]]
 
 
 def _kept_factors(

@@ -412,8 +412,7 @@ def _expand(reduction: Reduction, theta: MarkovRandomField) -> MarkovRandomField
         return original
     parameters = original.parameters.copy()
     parameters[_positions(reduction)] = theta.parameters
-    constant = original.log_constant + (theta.log_constant - reduction.model.log_constant)
-    return original.with_parameters(parameters).replace(log_constant=constant)
+    return original.with_parameters(parameters).replace(log_constant=theta.log_constant)
 
 
 def _positions(reduction: Reduction) -> NDArray[np.int64]:
