@@ -147,9 +147,9 @@ def most_probable(
     evidence : mapping, optional
         Observed states by variable, numbers or names, or likelihoods by state.
     method : {"auto", "exact", "cut", "expansion", "search"}
-        ``exact`` by the junction tree; ``cut``, a minimum cut, exact for binary models of any size whose couplings can
-        all be satisfied at once; ``expansion`` moves for attractive models of several labels; ``search`` for any model:
-        tree-reweighted messages, descents, and chains that cool down.
+        ``cut``, a minimum cut, exact for binary models of any size whose couplings can all be satisfied at once;
+        ``exact`` by the junction tree; ``expansion`` moves for attractive models of several labels; ``search`` for any
+        model: tree-reweighted messages, descents, and chains that cool down.
         ``auto`` takes the first of these that fits, and a search after expansion moves where they leave a gap.
     tol : float
         Gap at which the answer is good enough, in units of the log-weight; a search goes on until then.
