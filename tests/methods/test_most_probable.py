@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -10,13 +12,14 @@ import pytest
 import fastmix
 import strategies
 from fastmix import MarkovRandomField, graphs, most_probable
-from fastmix._clock import Clock
-from fastmix.errors import ModelError, ResourceError, UnfitMethodError
+from fastmix._clock import Clock, OutOfTimeError
+from fastmix.errors import ImpossibleEvidenceError, ModelError, ResourceError, UnfitMethodError
 from fastmix.instances import ising_grid, ising_random, potts_grid, random_tables
 from fastmix.methods import most_probable as module
 from fastmix.methods.cuts import check_expansion, minimum_cut
 from fastmix.methods.mode_kernels import dual_pass
-from fastmix.results import Status
+from fastmix.methods.starts import finite_arrays
+from fastmix.results import Status, best_states
 
 
 def largest(model: MarkovRandomField, evidence: dict[int, int] | None = None) -> float:
@@ -122,7 +125,7 @@ def test_every_pass_of_messages_bounds_the_largest_weight(seed: int) -> None:
         values = model.log_pairwise.copy()
         values[rng.integers(len(values))] = -np.inf
         model = model.replace(log_pairwise=values)
-    truth, messages, bounds = largest(model), module._Messages(model), []
+    truth, messages, bounds = largest(model), module._Messages(model, finite_arrays(model)), []
     for _ in range(8):
         dual_pass(True, *messages.arrays)
         assert model.log_weight(messages.states) <= truth + 1e-9
@@ -187,17 +190,128 @@ def test_interrupts_keep_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None
     def stop(_: object) -> None:
         raise KeyboardInterrupt
 
-    model = ising_grid(4, 4, coupling_max=1.0, seed=0)
+    model = ising_random(12, edge_probability=1.0, coupling_max=1.0, seed=0)  # messages leave a gap
     monkeypatch.setattr(module._Search, "_anneal", stop)
     with pytest.raises(fastmix.Interrupted) as caught:
         most_probable(model, method="search", seed=0)
     found = caught.value.result
     assert (found.status, found.stats["stopped_by"]) == ("interrupted", "interrupt")
     assert found.log_weight == pytest.approx(model.log_weight(found.states))
-    monkeypatch.setattr(module._Search, "_search", stop)
+    monkeypatch.setattr(module._Search, "_begin", stop)
     with pytest.raises(fastmix.Interrupted, match=r"^interrupted before there was anything to report$") as nothing:
         most_probable(model, method="search", seed=0)
     assert nothing.value.result is None
+
+
+def timeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time is left from the first question on."""
+    monkeypatch.setattr(Clock, "past", lambda *_: True)
+    monkeypatch.setattr(Clock, "left", lambda *_: 0.0)
+
+
+@pytest.mark.parametrize("method", ["auto", "cut", "expansion", "search"])
+def test_without_any_time_there_is_an_answer(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    timeless(monkeypatch)
+    models = [m for seed in range(6) for m in some_models(seed)]
+    models += [MarkovRandomField.image(np.random.default_rng(s).normal(size=(4, 5, 7)), 1.0) for s in range(3)]
+    for model in models:
+        with contextlib.suppress(UnfitMethodError):
+            result = most_probable(model, method=method, seed=0, time_limit=1.0)
+            assert result.log_weight == pytest.approx(model.log_weight(result.states))
+            assert result.upper_bound >= largest(model) - 1e-9 if model.num_variables < 10 else result.gap >= 0.0
+    with pytest.raises(ResourceError, match="time_limit"):
+        most_probable(MarkovRandomField.from_tables([[0, 0]] * 2, [(0, 1)], [[[-np.inf, 0], [0, -np.inf]]]))
+
+
+def test_a_descent_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a descent from the best states of the unaries finds is there when a preparation takes all the time."""
+    clocks: list[bool] = []
+
+    def slow(model: MarkovRandomField, clock: Clock) -> None:
+        clocks.append(clock.limit is not None)
+        monkeypatch.setattr(Clock, "past", lambda *_: True)
+        raise OutOfTimeError
+
+    monkeypatch.setattr(module, "check_expansion", slow)
+    rng = np.random.default_rng(0)
+    for k in (3, 21):
+        model = MarkovRandomField.image(rng.normal(size=(12, 12, k)), 0.7)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "plan_tree", refuse_exact)
+            result = most_probable(model, seed=0)
+        assert result.stats["moves"] == {"descents": 1}
+        changes = np.repeat(result.states[None], model.num_variables * k, axis=0)
+        changes[np.arange(len(changes)), np.arange(len(changes)) // k] = np.arange(len(changes)) % k
+        assert model.log_weight(changes).max() <= result.log_weight + 1e-9  # no single change is a gain
+        assert result.log_weight > model.log_weight(best_states(model, model.log_unary))
+        monkeypatch.undo()
+        monkeypatch.setattr(module, "check_expansion", slow)
+    assert clocks == [True, True]
+
+
+def refuse_exact(*_: object, **__: object) -> None:
+    raise ResourceError("too large")
+
+
+def proven_family(seed: int, size: int) -> MarkovRandomField:
+    """Models whose bound by messages is tight: trees, and grids with strong fields; of small and large numbers."""
+    rng = np.random.default_rng([seed, 17])
+    scale = 10.0 ** rng.integers(-3, 7)
+    if seed % 2:
+        edges = np.column_stack([np.arange(1, size), (np.arange(1, size) * rng.random(size - 1)).astype(int)])
+        counts = rng.integers(2, 5, size)
+        tables = [scale * rng.normal(size=(counts[i], counts[j])) for i, j in edges]
+        unary = [scale * rng.normal(size=c) for c in counts]
+        return MarkovRandomField.from_tables(unary, edges, tables)
+    side = max(2, round(size**0.5))
+    edges = graphs.grid_edges(side, side)
+    couplings = 0.2 * scale * rng.uniform(-1.0, 1.0, len(edges))
+    return MarkovRandomField.ising(edges, couplings, scale * rng.choice([-1.0, 1.0], side * side))
+
+
+@pytest.mark.parametrize("size", [50, pytest.param(300, marks=pytest.mark.slow)])
+def test_what_is_proven_up_to_rounding_is_exact(size: int, tell) -> None:
+    count = 12 if size < 100 else 500
+    for seed in range(count):
+        model = proven_family(seed, size)
+        result = most_probable(model, method="search", seed=0, time_limit=20.0)
+        assert (result.exact, result.status) == (True, "ok"), seed
+        assert result.gap == 0.0
+        if seed % 2:
+            assert result.log_weight == pytest.approx(most_probable(model, method="exact").log_weight, rel=1e-11)
+    if count == 500:
+        tell("most probable", "proven up to rounding, called exact", f"{count} of {count}")
+
+
+def impossible_family(seed: int) -> MarkovRandomField:
+    """Colorings with fewer colors than some clique needs."""
+    colors = 2 + seed % 2
+    rng = np.random.default_rng(seed)
+    n = colors + 3
+    edges = [pair for pair in itertools.combinations(range(n), 2) if max(pair) <= colors or rng.random() < 0.3]
+    table = np.where(np.eye(colors), -np.inf, 0.0)
+    return MarkovRandomField.from_tables(rng.normal(size=(n, colors)), edges, [table] * len(edges))
+
+
+@pytest.mark.parametrize("method", ["auto", "exact", "search"])
+def test_where_nothing_is_possible_there_is_no_answer(method: str) -> None:
+    for seed in range(6):
+        model = impossible_family(seed)
+        with pytest.raises(ModelError, match="positive probability"):
+            most_probable(model, method=method, time_limit=5.0)
+        free = model.replace(log_pairwise=np.maximum(model.log_pairwise, -50.0))
+        assert most_probable(free, method=method, time_limit=0.2, seed=0).log_weight < -40.0
+    two = MarkovRandomField.from_tables([[0, 0]] * 3, [(0, 1), (1, 2)], [[[-np.inf, 0], [0, -np.inf]]] * 2)
+    with pytest.raises(ImpossibleEvidenceError):
+        most_probable(two, evidence={0: 0, 2: 1}, method=method)
+
+
+@pytest.mark.parametrize("limit", [-1, 0, "4GiB", np.nan, np.inf, True, [1]])
+@pytest.mark.parametrize("method", ["auto", "exact", "search"])
+def test_memory_limits_are_checked(limit: object, method: str) -> None:
+    model = MarkovRandomField.ising([(0, 1)], coupling=1.0)
+    with pytest.raises(ValueError, match="memory_limit"):
+        most_probable(model, memory_limit=limit, method=method)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -10,102 +10,139 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix._memory import check_memory
 from fastmix.errors import UnfitMethodError
 from fastmix.methods.swendsen_wang import normal_form
 from fastmix.model import MarkovRandomField, check_pairwise
 
 __all__ = ["best_expansion", "check_expansion", "cut_states", "minimum_cut"]
 
-_LARGEST = 2.0**29  # of a capacity: two of them are added up in 32 bits with a sign
-_ROUNDS = 6
+Arcs = tuple[IntArray, IntArray, IntArray]
+
+_ARCS_AT_ONCE = 1 << 23  # looked at before the clock is: about a tenth of a second
 _NEGLIGIBLE = 1e-13  # of all capacities together: the rounding of their sums
 _SLACK = 1e-9  # by which a table may miss being attractive, relative to its entries: rounding
-_MOST_CHECKED = 1 << 22  # numbers at once in the check of expansion moves
+_MOST_CHECKED = 1 << 20  # numbers at once in the check of expansion moves: hundredths of a second
 
 
-def minimum_cut(gain: FloatArray, edges: IntArray, coupling: FloatArray) -> tuple[IntArray, float]:
+def minimum_cut(
+    gain: FloatArray, edges: IntArray, coupling: FloatArray, clock: Clock = NO_LIMIT, arcs: Arcs | None = None
+) -> tuple[IntArray, float]:
     """The binary states (n,) that maximise ``sum g_i x_i + sum c_ij [x_i = x_j]``, and by how much that may be missed.
 
-    Gains (n,) of either sign, edges (m, 2), and their couplings (m,), which are at least zero.
-
-    Capacities of SciPy's maximum flow are whole numbers of 32 bits, so that the flow is found in rounds, each in what
-    the one before has left, capacities rounded down. It is then a feasible flow, and how much less it is than the cut
-    is how much can be missed.
+    Gains (n,) of either sign, edges (m, 2), and their couplings (m,), which are at least zero; ``arcs`` are
+    :func:`arcs_of` the edges, for callers that cut one graph many times. When the clock runs out the states are those
+    of the flow so far, which says how much better others can be.
     """
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+    from fastmix.methods.cut_kernels import FREE, push_flow, start_flow
 
-    n, (i, j) = len(gain), edges.T
-    source, sink = n, n + 1
-    up, down = np.flatnonzero(gain > 0), np.flatnonzero(gain < 0)
-    rows = np.concatenate([np.full(len(up), source), down, i, j])
-    cols = np.concatenate([up, np.full(len(down), sink), j, i])
-    capacity = np.concatenate([gain[up], -gain[down], coupling, coupling])
-    left = coo_matrix((capacity, (rows, cols)), shape=(n + 2, n + 2)).tocsr()
-    states, flow, missed = np.zeros(n, dtype=np.int64), 0.0, float(capacity[: len(up)].sum())
-    total = float(capacity.sum())
-    for _ in range(_ROUNDS):
-        scale = _LARGEST / max(min(float(left.data.max(initial=0.0)), missed), 1e-300)
-        whole = left.copy()
-        whole.data = np.minimum(np.floor(left.data * scale), _LARGEST).astype(np.int32)
-        found = maximum_flow(whole, source, sink)
-        flow += found.flow_value / scale
-        left = (left - found.flow / scale).tocsr()
-        left.data = np.maximum(left.data, 0.0)
-        open_arcs = (whole - found.flow).tocsr()
-        open_arcs.data = (open_arcs.data > 0).astype(np.int8)
-        open_arcs.eliminate_zeros()
-        reached = np.zeros(n + 2, dtype=np.bool_)
-        reached[breadth_first_order(open_arcs, source, return_predecessors=False)] = True
-        cut = float(capacity[reached[rows] & ~reached[cols]].sum())
-        states, missed = reached[:n].astype(np.int64), max(0.0, cut - flow)
-        if missed <= _NEGLIGIBLE * total:
-            return states, 0.0
-    return states, missed
+    n = len(gain)
+    arcs = arcs_of(n, edges) if arcs is None else arcs
+    residual = np.repeat(coupling.astype(np.float64), 2)
+    excess = gain.astype(np.float64)
+    parent, distance, queue, orphans = (np.zeros(n, dtype=np.int32) for _ in range(4))
+    time, starts = (np.zeros(n, dtype=np.int64) for _ in range(2))
+    in_sink, waiting = (np.zeros(n, dtype=np.bool_) for _ in range(2))
+    state = np.zeros(5, dtype=np.int64)
+    start_flow(excess, parent, in_sink, time, distance, queue, waiting, state)
+    trees = parent, in_sink, time, distance, queue, waiting, starts, orphans, state
+    while not push_flow(_ARCS_AT_ONCE, *arcs, residual, excess, *trees) and not clock.past():
+        pass
+    reached = (parent != FREE) & ~in_sink
+    return reached.astype(np.int64), _missed(gain, edges, coupling, excess, residual, reached)
 
 
-def cut_states(model: MarkovRandomField) -> tuple[IntArray, float]:
+def _missed(
+    gain: FloatArray,
+    edges: IntArray,
+    coupling: FloatArray,
+    excess: FloatArray,
+    residual: FloatArray,
+    reached: BoolArray,
+) -> float:
+    """How far the capacity of a cut can be from the least, by the flow that was pushed.
+
+    What flows out of the source is a lower bound, less what rounding lets the nodes swallow.
+    """
+    i, j = edges.T
+    down, up = np.minimum(gain, 0.0), np.maximum(gain, 0.0)
+    entering = np.clip(gain - excess, down, up)
+    flow = np.clip(0.5 * (residual[1::2] - residual[::2]), -coupling, coupling)
+    swallowed = entering - np.bincount(i, flow, minlength=len(gain)) + np.bincount(j, flow, minlength=len(gain))
+    lower = float(entering[gain > 0.0].sum()) - float(np.maximum(swallowed, 0.0).sum())
+    cut = float(up[~reached].sum() - down[reached].sum() + coupling[reached[i] != reached[j]].sum())
+    total = float(np.abs(gain).sum() + coupling.sum())
+    return cut - lower if cut - lower > _NEGLIGIBLE * total else 0.0
+
+
+def arcs_of(num_nodes: int, edges: IntArray) -> Arcs:
+    """The arcs that leave each node: where those of each begin, which they are, and where all lead to."""
+    from fastmix.methods.cut_kernels import arcs_of_nodes
+
+    check_memory(80.0 * (num_nodes + len(edges)), "a minimum cut", "use method='search'")
+    return arcs_of_nodes(num_nodes, np.ascontiguousarray(edges))
+
+
+def cut_states(model: MarkovRandomField, clock: Clock = NO_LIMIT) -> tuple[IntArray, float]:
     """The most probable configuration (n,) of a binary model whose loops can all be satisfied, and what may be missed.
 
-    What may be missed is by rounding. An :class:`UnfitMethodError` if the model is another one.
+    What may be missed is by rounding, or because the clock ran out. An :class:`UnfitMethodError` if the model is
+    another one.
     """
     if (model.num_states != 2).any():
         raise UnfitMethodError("a minimum cut needs variables of two states")
     form = normal_form(model, "a minimum cut", unit=0.0)  # couplings of any size decide
     edges = np.stack([form.heads, form.tails], axis=1).astype(np.int64)
-    states, rounding = minimum_cut(form.log_unary[1::2] - form.log_unary[::2], edges, form.couplings)
-    return states ^ form.flips, rounding
+    clock.check()
+    states, missed = minimum_cut(form.log_unary[1::2] - form.log_unary[::2], edges, form.couplings, clock)
+    return states ^ form.flips, missed
 
 
-def check_expansion(model: MarkovRandomField) -> None:
-    """An :class:`UnfitMethodError` unless every expansion move of the model is a minimum cut."""
+def check_expansion(model: MarkovRandomField, clock: Clock = NO_LIMIT) -> None:
+    """An :class:`UnfitMethodError` unless every expansion move of the model is a minimum cut.
+
+    An :class:`fastmix._clock.OutOfTimeError` when the clock runs out before all tables are checked.
+    """
     check_pairwise(model, "an expansion move")
     counts = np.unique(model.num_states)
     if len(counts) > 1 or model.has_forbidden:
         raise UnfitMethodError("expansion moves need equal state counts and no forbidden states")
     k = int(counts[0]) if len(counts) else 1
     tables = model.log_pairwise.reshape(-1, k, k)
-    chunk = max(1, _MOST_CHECKED // k**3)
-    for start in range(0, len(tables), chunk):
-        part = tables[start : start + chunk]
-        diagonal = np.einsum("eaa->ea", part)
-        # T(a, b) + T(c, c) - T(a, c) - T(c, b), by a, b, c
-        slack = part[:, :, :, None] + diagonal[:, None, None, :] - part[:, :, None, :] - part.swapaxes(1, 2)[:, None]
-        if len(part) and slack.min() < -_SLACK * (1.0 + np.abs(part).max()):
-            edge = model.edges[start + int(np.unravel_index(slack.argmin(), slack.shape)[0])].tolist()
-            raise UnfitMethodError(f"expansion moves need attractive tables; that of edge {edge} is not")
+    # T(a, b) + T(c, c) - T(a, c) - T(c, b), by a, b, for some tables and labels c at a time
+    many = max(1, _MOST_CHECKED // k**2)
+    labels = max(1, many // max(1, min(len(tables), many)))
+    for start in range(0, len(tables), many):
+        part = tables[start : start + many]
+        bound = -_SLACK * (1.0 + np.abs(part).max(axis=(1, 2)))
+        for first in range(0, k, labels):
+            clock.check()
+            chosen = slice(first, first + labels)
+            itself = np.einsum("eaa->ea", part)[:, chosen]
+            slack = part[:, :, :, None] + itself[:, None, None, :]
+            slack -= part[:, :, None, chosen]
+            slack -= part.swapaxes(1, 2)[:, None, :, chosen]
+            wrong = slack.min(axis=(1, 2, 3)) < bound
+            if wrong.any():
+                edge = model.edges[start + int(wrong.argmax())].tolist()
+                raise UnfitMethodError(f"expansion moves need attractive tables; that of edge {edge} is not")
 
 
-def best_expansion(model: MarkovRandomField, start: IntArray, clock: Clock = NO_LIMIT) -> IntArray:
-    """A configuration (n,) that no expansion move improves, or the best one found when the clock ran out."""
+def best_expansion(model: MarkovRandomField, start: IntArray, clock: Clock = NO_LIMIT) -> tuple[IntArray, int]:
+    """A configuration (n,) that no expansion move improves, or the best one found when the clock ran out.
+
+    The number of moves that were made comes back with it.
+    """
     n, (i, j) = model.num_variables, model.edges.T
     k = int(model.num_states[0]) if n else 1
     unary, tables = model.log_unary.reshape(n, k), model.log_pairwise.reshape(-1, k, k)
-    x, value = start.copy(), model.log_weight(start)
     edge, variable = np.arange(model.num_edges), np.arange(n)
-    since, label = 0, 0
+    arcs = arcs_of(n, model.edges)
+    x = start.copy()
+    value = model.log_weight(start)
+    since, label, moves = 0, 0, 0
     while since < k and not clock.past():
         stay, move = tables[edge, x[i], x[j]], tables[:, label, label]
         first, second = tables[edge, label, x[j]], tables[edge, x[i], label]  # one end moves only
@@ -113,12 +150,16 @@ def best_expansion(model: MarkovRandomField, start: IntArray, clock: Clock = NO_
         # A table is a + b_i x_i + b_j x_j + c [x_i = x_j] with c at least zero up to rounding.
         gain += np.bincount(i, 0.5 * (first + move - stay - second), minlength=n)
         gain += np.bincount(j, 0.5 * (second + move - stay - first), minlength=n)
-        moved, _ = minimum_cut(gain, model.edges, np.maximum(0.5 * (stay + move - first - second), 0.0))
+        coupling = np.maximum(0.5 * (stay + move - first - second), 0.0)
+        moved, _ = minimum_cut(gain, model.edges, coupling, clock, arcs)
         proposal = np.where(moved == 1, label, x)
         gained = model.log_weight(proposal)
         since += 1
+        moves += 1
         if gained > value + 1e-12 * abs(value):
-            x, value, since = proposal, gained, 1
+            x = proposal
+            value = gained
+            since = 1
         label = (label + 1) % k
         clock.report(since, k, "labels without a gain")
-    return x
+    return x, moves

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from fastmix.methods.preparation import find_allowed
 from fastmix.methods.starts import find_modes, finite_arrays
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of
-from fastmix.model.reduce import reduce_model
+from fastmix.model.reduce import Reduction, impossible, reduce_model
 from fastmix.results import Framed, Status, as_plain, best_states, plain_evidence, provenance
 from fastmix.theory.dependency import largest_entries
 
@@ -32,7 +33,14 @@ __all__ = ["METHODS", "MostProbableResult", "most_probable"]
 METHODS = ("auto", "exact", "cut", "expansion", "search")
 _ANNEALED, _STEPS = 16, 32  # chains that cool down, and temperatures
 _HOT, _COLD = 0.5, 20.0  # over the largest log-potentials around a variable, and over the range of a usual table
-_ROUNDING = 1e-12  # of sums of log-potentials, relative to their magnitude
+_ROUNDING = 1e-12  # of sums of log-potentials, relative to the sum of their magnitudes
+_DOUBT = (
+    3.0  # times the seconds that are left may be estimated for exact inference, for it to be tried: by then it ends
+)
+_DESCENT_SWEEPS = 100  # at most, of a descent, which mostly ends after ten
+_ENTRIES_AT_ONCE = 1 << 26  # of tables that a descent looks at before the clock is read: tenths of a second
+_UPDATES_AT_ONCE = 1 << 24  # of single variables, by chains: tenths of a second
+_STATES_AT_ONCE = 1 << 24  # of all chains together
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,12 +157,14 @@ def most_probable(
     method : {"auto", "exact", "cut", "expansion", "search"}
         ``cut``, a minimum cut, exact for binary models of any size whose couplings can all be satisfied at once;
         ``exact`` by the junction tree; ``expansion`` moves for attractive models of several labels; ``search`` for any
-        model: tree-reweighted messages, descents, and chains that cool down.
-        ``auto`` takes the first of these that fits, and a search after expansion moves where they leave a gap.
+        model: tree-reweighted messages, descents, and chains that cool down. All of them begin with a descent from the
+        best states of the unaries, so that there is an answer when the time is over. ``auto`` takes a cut where that
+        fits, else exact inference within the memory and time there are, else a search, after expansion moves where
+        these fit.
     tol : float
         Gap at which the answer is good enough, in units of the log-weight; a search goes on until then.
     memory_limit : float, optional
-        Bytes of exact inference, half of the memory that is free by default.
+        Bytes of exact inference, half of the memory that is free by default; positive.
     seed : int, optional
         Of the search; drawn and returned when not given.
     time_limit : float, optional
@@ -164,13 +174,18 @@ def most_probable(
     Returns
     -------
     MostProbableResult
+        ``stats["moves"]`` counts what was done: descents, cuts, eliminations (exact inference), expansions, passes of
+        messages and rounds of annealing.
 
     Raises
     ------
-    ResourceError, UnfitMethodError
+    UnfitMethodError
         If the method named does not fit the model.
+    ResourceError
+        If ``exact`` needs more memory or time than allowed, or no configuration of positive probability was found in
+        the time there was.
     ModelError
-        If the evidence has probability zero, or no configuration of positive probability was found.
+        If no configuration has positive probability; an :class:`fastmix.ImpossibleEvidenceError` given evidence.
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` is the best configuration so far, None before there is one.
 
@@ -188,13 +203,15 @@ def most_probable(
     check_model(model)
     check_choice("method", method, METHODS)
     check_positive("tol", tol, "number", or_zero=True)
+    if memory_limit is not None:
+        check_positive("memory_limit", memory_limit, "number of bytes")
     seed = choose_seed(seed)
     with listening(progress, "most probable") as listener:
         clock = Clock(time_limit, default=DEFAULT_SECONDS, listener=listener, what="most probable")
         search: _Search | None = None
         try:
-            reduction = reduce_model(model, evidence, fold_single=True, clock=clock)
-            search = _Search(reduction.model, seed, clock, tol, memory_limit)
+            reduction = _reduce(model, evidence, clock)
+            search = _Search(reduction.model, seed, clock, tol, memory_limit, bool(evidence))
             used = search.run(method)
         except KeyboardInterrupt:
             if search is None or search.states is None:
@@ -202,18 +219,20 @@ def most_probable(
             search.interrupted = True
             used = "search"
     if search.states is None:
-        raise ModelError("no configuration of positive probability was found in the time there was")
-    rounding = _ROUNDING * max(1.0, float(np.abs(model.log_unary[model.log_unary > -np.inf]).sum()))
-    exact = search.upper - search.value <= max(rounding, _ROUNDING * abs(search.value))
-    states = reduction.expand_states(search.states)
-    upper = search.value if exact else search.upper
-    status = Status.OK if exact or search.upper - search.value <= tol else Status.NOT_CONVERGED
-    if search.interrupted:
-        status = Status.INTERRUPTED
-    stopped_by = "interrupt" if search.interrupted else "time_limit" if clock.past() and not exact else "done"
+        raise ResourceError(
+            f"no configuration of positive probability was found within the time limit, {clock.limit:g} s; allow a "
+            "longer time_limit"
+        )
+    exact = search.exact
     result = MostProbableResult(
-        model, states, search.value, upper, exact, used, status,
-        {"stopped_by": stopped_by, **search.stats, **clock.stats()},
+        model,
+        reduction.expand_states(search.states),
+        search.value,
+        search.value if exact else max(search.value, search.upper),
+        exact,
+        used,
+        _verdict(search),
+        {"stopped_by": _stopped_by(search), "moves": search.moves, **search.stats, **clock.stats()},
         provenance(model, seed=seed, evidence=plain_evidence(evidence), method=method, tol=tol,
                    memory_limit=memory_limit, time_limit=clock.asked),
     )  # fmt: skip
@@ -222,34 +241,87 @@ def most_probable(
     return result
 
 
+def _reduce(model: MarkovRandomField, evidence: Evidence | None, clock: Clock) -> Reduction:
+    """The model given evidence without what is forbidden, as far as there is time to find that."""
+    try:
+        return reduce_model(model, evidence, fold_single=True, clock=clock)
+    except OutOfTimeError:
+        return reduce_model(model, evidence, drop_forbidden=False)
+
+
+def _verdict(search: _Search) -> Status:
+    """What is said of the configuration that a search has found."""
+    if search.interrupted:
+        return Status.INTERRUPTED
+    return Status.OK if search.exact or search.upper - search.value <= search.tol else Status.NOT_CONVERGED
+
+
+def _stopped_by(search: _Search) -> str:
+    """What ended a search, as it stands in its statistics."""
+    if search.interrupted:
+        return "interrupt"
+    return "time_limit" if search.clock.past() and not search.exact else "done"
+
+
 class _Search:
-    """The best configuration so far and the smallest upper bound, for a model without evidence."""
+    """The best configuration so far and the smallest upper bound, for a model without evidence.
+
+    ``given`` says whether the model is one given evidence, for messages.
+    """
 
     def __init__(
-        self, model: MarkovRandomField, seed: int, clock: Clock, tol: float, memory_limit: float | None
+        self,
+        model: MarkovRandomField,
+        seed: int,
+        clock: Clock,
+        tol: float,
+        memory_limit: float | None,
+        given: bool = False,
     ) -> None:
-        self.model, self.clock, self.tol = model, clock, tol
+        self.model, self.clock, self.tol, self.given = model, clock, tol, given
         self.memory_limit = available_memory() / 2 if memory_limit is None else memory_limit
         self.rng = np.random.default_rng([seed, 11])
         self.seed = seed
         self.states: IntArray | None = None
         self.value = -np.inf
-        self.upper = model.log_constant + float(_ranges(model)[0].sum())  # the largest entries of all terms
+        tops = _ranges(model)[0]
+        self.upper = model.log_constant + float(tops.sum())  # the largest entries of all terms
+        self.rounding = _ROUNDING * (abs(model.log_constant) + float(np.abs(tops[tops > -np.inf]).sum()))
         self.stats: dict[str, Any] = {}
+        self.moves: dict[str, int] = {}
+        self.alone = False  # a method that was asked for by name has all the time to itself
+        self._finite: tuple[Any, ...] | None = None
         self.interrupted = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether what the bound leaves open is no more than the rounding of the sums behind it."""
+        return self.states is not None and self.upper - self.value <= self.rounding
 
     @property
     def done(self) -> bool:
         """Whether the gap is small enough, or the time is over."""
-        if self.states is not None and self.upper - self.value <= max(self.tol, _ROUNDING * abs(self.value)):
+        if self.states is not None and self.upper - self.value <= max(self.tol, self.rounding):
             return True
         return self.clock.past()
 
-    def offer(self, states: IntArray) -> None:
-        """Keep a configuration if it is better than what there is."""
+    def offer(self, states: IntArray) -> float:
+        """Keep a configuration if it is better than what there is; its log-weight comes back."""
         value = float(self.model.log_weight(states))
         if value > self.value:
             self.states, self.value = states.copy(), value
+        return value
+
+    def lower(self, upper: float, rounding: float) -> None:
+        """Keep an upper bound that is computed up to ``rounding`` if it is better than what there is."""
+        if upper + rounding < self.upper:
+            self.upper = upper + rounding
+            self.rounding = max(self.rounding, 2.0 * rounding)  # the bound may be too high by it, and is raised by it
+
+    def count(self, move: str, number: int = 1) -> None:
+        """Remember that moves of a kind were made, for the statistics."""
+        if number:
+            self.moves[move] = self.moves.get(move, 0) + number
 
     def cross(self, states: IntArray) -> None:
         """Take from a configuration whatever is better than in the best one, piece by piece.
@@ -280,17 +352,25 @@ class _Search:
             self.offer(np.zeros(0, dtype=np.int64))
             self.upper = self.value
             return "exact"
+        self.alone = method != "auto"
+        self._begin()
         for name in ("cut", "exact", "expansion"):
             if method not in ("auto", name):
                 continue
             try:
+                self.clock.check()
                 getattr(self, f"_{name}")()
-            except (UnfitMethodError, ResourceError, OutOfTimeError) as error:
-                if method != name:
-                    continue
-                if isinstance(error, OutOfTimeError):
-                    raise ResourceError(f"{name} takes longer than the time limit; give it more, or search") from None
-                raise
+            except OutOfTimeError:
+                if method == "exact":
+                    message = "exact inference takes longer than the time limit; allow more, or use method='search'"
+                    raise ResourceError(message) from None
+                if method == name:
+                    return name  # with what the descent found
+                continue
+            except (UnfitMethodError, ResourceError):
+                if method == name:
+                    raise
+                continue
             if name != "expansion":
                 return name
             if method == name:
@@ -299,25 +379,66 @@ class _Search:
         self._search()
         return "search"
 
-    def _cut(self) -> None:
-        states, rounding = cut_states(self.model)
+    def _begin(self) -> None:
+        """The best states of the unaries, and a descent from there: an answer, whatever takes too long afterwards."""
+        states = best_states(self.model, self.model.log_unary)
         self.offer(states)
-        self.upper = min(self.upper, self.value + rounding)
-        self.stats["rounding"] = rounding
+        if not self.clock.past():
+            self._descend(states)
+
+    def _descend(self, states: IntArray) -> IntArray:
+        """Set single variables of a configuration to their best states until nothing changes, and offer it."""
+        from fastmix.methods.mode_kernels import descend
+
+        row, arrays = states[None].copy(), self._arrays()
+        work = len(self.model.log_unary) + 2 * len(self.model.log_pairwise) + 3 * len(self.model.log_factors)
+        sweeps = max(1, min(_DESCENT_SWEEPS, _ENTRIES_AT_ONCE // max(1, work)))
+        for _ in range(0, _DESCENT_SWEEPS, sweeps):
+            before = row.copy()
+            descend(row, *arrays, sweeps)
+            if self.clock.past() or np.array_equal(row, before):
+                break
+        self.count("descents")
+        self.offer(row[0])
+        return np.asarray(row[0])
+
+    def _arrays(self) -> tuple[Any, ...]:
+        """The arrays of descents and messages, made once."""
+        if self._finite is None:
+            self._finite = finite_arrays(self.model)
+        return self._finite
+
+    def _cut(self) -> None:
+        states, missed = cut_states(self.model, self.clock)
+        value = self.offer(states)
+        self.lower(value + missed, 0.0)
+        self.count("cuts")
+        self.stats["rounding"] = missed
 
     def _exact(self) -> None:
         check_size(self.model, self.memory_limit, self.clock.part(0.25), self.model.num_variables)
         tree = plan_tree(model_factors(self.model), memory_limit=self.memory_limit, clock=self.clock.part(0.25))
-        if tree.seconds > self.clock.left():
+        if tree.seconds > _DOUBT * self.clock.left() and not self.alone:
             raise ResourceError(f"exact inference takes about {tree.seconds:.2g} s, over the time limit")
-        _, states = tree.most_probable(self.clock)
-        self.offer(np.asarray(states))
-        self.upper = self.value
+        try:
+            _, states = tree.most_probable(self.clock.part(1.0 if self.alone else 0.6))
+        except ModelError as error:
+            raise impossible(self.given) from error
+        self.upper = self.offer(np.asarray(states))
+        self.count("eliminations")
         self.stats["treewidth"] = tree.treewidth
 
     def _expansion(self) -> None:
-        check_expansion(self.model)
-        self.offer(best_expansion(self.model, best_states(self.model, self.model.log_unary), self.clock.part(0.5)))
+        """Expansion moves from the best configuration; tables that there was no time to check count as attractive.
+
+        A move is only made if it is a gain, so that this decides how good the moves are and nothing else.
+        """
+        with contextlib.suppress(OutOfTimeError):
+            check_expansion(self.model, self.clock.part(0.2))
+        assert self.states is not None
+        states, moves = best_expansion(self.model, self.states, self.clock.part(1.0 if self.alone else 0.5))
+        self.count("expansions", moves)
+        self.offer(states)
 
     def _tighten(self, num_passes: int) -> None:
         """Lower the upper bound by messages, and try what they lead to."""
@@ -325,33 +446,38 @@ class _Search:
             return
         from fastmix.methods.mode_kernels import dual_pass
 
-        messages = _Messages(self.model)
+        messages = _Messages(self.model, self._arrays())
+        # Sums of as many terms as there are messages, each rounded.
+        rounding = 1e-13 * len(messages.values) * (1.0 + messages.largest)
         previous = np.inf
         for k in range(num_passes):
+            if self.clock.past():
+                break
             dual_pass(True, *messages.arrays)
             self.offer(messages.states)
             bound = dual_pass(False, *messages.arrays) + self.model.log_constant
-            # Sums of as many terms as there are messages, each rounded.
-            self.upper = min(self.upper, bound + 1e-13 * len(messages.values) * (1.0 + messages.largest))
+            self.lower(bound, rounding)
+            self.count("passes")
             self.clock.report(k + 1, num_passes, "passes")
             if self.done or previous - bound < 1e-7 * max(1.0, abs(bound)):
                 break
             previous = bound
-        self.stats["passes"] = k + 1
+        self.stats["passes"] = self.moves.get("passes", 0)
 
     def _search(self) -> None:
         """Messages, descents, and then annealing."""
-        self.offer(best_states(self.model, self.model.log_unary))
         self._tighten(200)
         if self.done and self.states is not None:
             return
-        for states in find_modes(self.model, seed=self.seed, clock=self.clock):
-            self.offer(states)
-        if (
-            self.states is None
-            and (allowed := find_allowed(self.model, self.model.log_unary, clock=self.clock)) is not None
-        ):
-            self.offer(allowed)
+        if not self.clock.past():
+            modes = find_modes(self.model, seed=self.seed, clock=self.clock)
+            self.count("descents", len(modes))
+            for states in modes:
+                self.offer(states)
+        if self.states is None:
+            allowed = find_allowed(self.model, self.model.log_unary, self.given, self.clock)
+            if allowed is not None:
+                self.offer(allowed)
         self._anneal()
 
     def _anneal(self) -> None:
@@ -359,40 +485,49 @@ class _Search:
 
         What is forbidden has a penalty: chains could not get around it otherwise.
         """
-        from fastmix.methods.mode_kernels import descend
-
-        model, clock, num_sweeps, arrays = self.model, self.clock, 8, finite_arrays(self.model)
+        if self.done:
+            return
+        model, clock, num_sweeps = self.model, self.clock, 8
         spans = _ranges(model)[1]
         usual = float(np.median(spans[spans > 0.0])) if spans.any() else 1.0
         largest = float(largest_entries(model).max()) or 1.0
         thetas = np.maximum(model.parameters, -penalty(model))
-        chains = CpuChains(model.structure, num_chains=_ANNEALED, seed=self.seed, num_threads=1, steady=False)
+        num_chains = max(1, min(_ANNEALED, _STATES_AT_ONCE // model.num_variables))
+        chains = CpuChains(model.structure, num_chains=num_chains, seed=self.seed, num_threads=1, steady=False)
         scales = np.geomspace(_HOT / largest, max(_COLD / usual, 2.0 * _HOT / largest), _STEPS)
         rounds = 0
         while not self.done:
             rounds += 1
             clock.report(rounds, None, "rounds")
-            chains.set_states(self.rng.integers(0, model.num_states, size=(_ANNEALED, model.num_variables)))
+            chains.set_states(self.rng.integers(0, model.num_states, size=(num_chains, model.num_variables)))
             for scale in scales:
                 chains.load(thetas, [[scale]])
-                chains.sweep(num_sweeps)
+                self._sweep(chains, num_sweeps)
                 if clock.past():
                     break
             for states in np.ascontiguousarray(chains.get_states()):
-                descend(states[None], *arrays, 100)
-                self.cross(states)
+                self.cross(self._descend(states))
                 if clock.past():
                     break
+            self.count("rounds of annealing")
             if clock.used() < 0.1 * (clock.limit or np.inf):
                 num_sweeps *= 4
         self.stats["annealing_sweeps"] = num_sweeps * _STEPS
+
+    def _sweep(self, chains: CpuChains, num_sweeps: int) -> None:
+        """Sweeps of chains, until the time is over."""
+        each = max(1, min(num_sweeps, _UPDATES_AT_ONCE // max(1, chains.num_chains * self.model.num_variables)))
+        for start in range(0, num_sweeps, each):
+            chains.sweep(min(each, num_sweeps - start))
+            if self.clock.past():
+                break
 
 
 class _Messages:
     """What :func:`fastmix.methods.mode_kernels.dual_pass` works on."""
 
-    def __init__(self, model: MarkovRandomField) -> None:
-        arrays = finite_arrays(model)[:-1]
+    def __init__(self, model: MarkovRandomField, arrays: tuple[Any, ...]) -> None:
+        arrays = arrays[:-1]
         indptr, neighbors, num_states = arrays[0], arrays[1], arrays[-1]
         owner = np.repeat(np.arange(model.num_variables), np.diff(indptr))
         reverse = np.empty(len(neighbors), dtype=np.int64)
