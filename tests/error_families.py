@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix import MarkovRandomField
+from fastmix.graphs import complete_edges, grid_edges
+from fastmix.instances import ising_grid
 
-__all__ = ["biased_run"]
+__all__ = ["biased_run", "strongly_coupled"]
 
 
 def biased_run(seed: int) -> tuple[MarkovRandomField, float, NDArray[np.int64] | None]:
@@ -30,3 +32,26 @@ def biased_run(seed: int) -> tuple[MarkovRandomField, float, NDArray[np.int64] |
     num_chains = math.ceil(math.log(40.0) / (2.0 * (accuracy / 2.0) ** 2))
     start = None if seed % 2 else np.tile([int(unary.argmin()) for unary in unaries], (num_chains, 1))
     return MarkovRandomField.from_tables(unaries, pairs, tables), accuracy, start
+
+
+def strongly_coupled(seed: int, longest: int = 200) -> MarkovRandomField:
+    """A model whose log Z is known by exact inference, and in which replicas take long: narrow, long and strong."""
+    rng = np.random.default_rng([seed, 31])
+    strength = 10.0 ** rng.uniform(-0.3, 1.0)
+    length = int(rng.integers(10, longest))
+    if seed % 5 < 2:
+        rows = int(rng.integers(3, 9))
+        return ising_grid(rows, length, coupling_max=strength, attractive=seed % 5 == 1, seed=seed)
+    if seed % 5 == 2:
+        edges, q = grid_edges(3, max(10, length // 2)), int(rng.integers(3, 7))
+        n = int(edges.max()) + 1
+        coupling = strength * rng.normal(size=len(edges))
+        return MarkovRandomField.potts(edges, coupling=coupling, num_states=q, field=rng.normal(size=(n, q)))
+    if seed % 5 == 3:
+        n = int(rng.integers(10, 19))
+        edges = complete_edges(n)
+        return MarkovRandomField.ising(edges, coupling=strength * rng.normal(size=len(edges)), field=rng.normal(size=n))
+    edges = grid_edges(2, length)
+    n = int(edges.max()) + 1
+    unaries = [rng.normal(size=4) for _ in range(n)]
+    return MarkovRandomField.from_tables(unaries, edges.tolist(), [strength * rng.normal(size=(4, 4)) for _ in edges])

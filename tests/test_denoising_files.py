@@ -123,7 +123,7 @@ def test_the_picture_alone(tmp_path: Path) -> None:
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"pictures need Pillow: pip install 'fastmix\[image\]'"):
+    with pytest.raises(ImportError, match=r"pictures need Pillow: pip install '\.\[image\]'"):
         load_image("any.png")
 
 

@@ -19,10 +19,10 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
 
 __all__ = [
-    "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_list", "as_number", "as_shape",
-    "as_state_counts", "as_state_names", "as_variable_names", "check_accuracy", "check_choice", "check_count",
-    "check_flag", "check_log_values", "check_positive", "check_seconds", "check_seed", "check_share", "check_threads",
-    "choose_seed", "count_processors", "describe", "is_whole", "keep_checked", "per_item", "require",
+    "INSTALL_EXTRA", "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_list", "as_number",
+    "as_shape", "as_state_counts", "as_state_names", "as_variable_names", "check_accuracy", "check_choice",
+    "check_count", "check_flag", "check_log_values", "check_positive", "check_seconds", "check_seed", "check_share",
+    "check_threads", "choose_seed", "count_processors", "describe", "is_whole", "keep_checked", "per_item", "require",
 ]  # fmt: skip
 
 # Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
@@ -35,6 +35,8 @@ _LARGEST_SEED = 2**128 - 1  # as many bits as NumPy's generators mix
 _LONGEST_SHOWN = 60  # characters of a value in a message
 _LONGEST_COMPARED = 200  # characters of a wrong name whose nearest right one is looked for
 _NOT_NUMBERS = {"M": "dates", "m": "durations", "U": "text", "S": "text", "c": "complex numbers, which have no order"}
+# How the libraries of an extra are installed: fastmix itself is on no index of packages.
+INSTALL_EXTRA = "pip install '.[{extra}]' in the folder of fastmix's source"
 
 
 def as_array(name: str, values: ArrayLike, rule: str) -> NDArray[Any]:
@@ -392,4 +394,4 @@ def require(module: str, *, extra: str, purpose: str, library: str | None = None
     except ImportError as error:
         if error.name is not None and error.name.split(".")[0] != root:
             raise  # it is installed, and something it needs is not
-        raise ImportError(f"{purpose} need {library or root}: pip install 'fastmix[{extra}]'", name=root) from None
+        raise ImportError(f"{purpose} need {library or root}: {INSTALL_EXTRA.format(extra=extra)}", name=root) from None

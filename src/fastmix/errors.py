@@ -7,11 +7,13 @@ from typing import Any
 
 __all__ = [
     "BadFileError", "FastmixError", "FormatError", "ImpossibleEvidenceError", "Interrupted", "ModelError",
-    "NotConvergedError", "ResourceError", "UnfitMethodError", "printable",
+    "NotConvergedError", "ResourceError", "UnfitMethodError", "printable", "shortened",
 ]  # fmt: skip
 
 # What moves the cursor, colors or reorders a terminal's text, and half characters that it cannot be sent.
 _NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+_LONGEST = 1000  # characters of a message
 
 
 def printable(text: str) -> str:
@@ -19,8 +21,28 @@ def printable(text: str) -> str:
     return _NOT_SHOWN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def shortened(text: str) -> str:
+    """A message of a length that can be read: the middle of one of more than 1,000 characters is left out.
+
+    What is wrong and where stands at its ends; long names, which files may have of any length, stand between.
+
+    Examples
+    --------
+    >>> len(shortened(100_000 * "a"))
+    1000
+    """
+    if len(text) <= _LONGEST:
+        return text
+    gap = f" .. {len(text):,} characters .. "
+    tail = _LONGEST // 4
+    return text[: _LONGEST - len(gap) - tail] + gap + text[-tail:]
+
+
 class FastmixError(Exception):
-    """Base of every error that fastmix raises on purpose."""
+    """Base of every error that fastmix raises on purpose; its message is cut to a length that can be read."""
+
+    def __init__(self, message: object = "", *others: Any) -> None:
+        super().__init__(shortened(message) if isinstance(message, str) else message, *others)
 
 
 class ModelError(FastmixError, ValueError):

@@ -121,6 +121,11 @@ class InferenceResult(Framed):
         return f"{type(self).__name__}(method={self.method!r}, status={str(self.status)!r}, {self.model}{log_z})"
 
     @property
+    def advice(self) -> str:
+        """What the status means and what to do about it, in one sentence."""
+        return self.status.advice
+
+    @property
     def marginals(self) -> list[FloatArray]:
         """One probability vector per variable."""
         return np.split(self.node_marginals, self.model.unary_offsets[1:-1]) if self.model.num_variables else []
@@ -175,7 +180,7 @@ class InferenceResult(Framed):
 
     def summary(self) -> str:
         """A few lines of text: the method, the verdict and what it means, log Z, seconds."""
-        lines = [f"{self.method}: {self.status}. {self.status.advice}", str(self.model)]
+        lines = [f"{self.method}: {self.status}. {self.advice}", str(self.model)]
         if guarantee := self.stats.get("guarantee"):
             lines.append(f"guarantee: {guarantee}")
         if self.log_z is not None:

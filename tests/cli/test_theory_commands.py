@@ -13,6 +13,7 @@ from cli_helpers import Run, start_process
 
 import fastmix
 from fastmix import sample
+from fastmix._checks import INSTALL_EXTRA
 from fastmix.instances import ising_grid
 from fastmix.io import read_model, write_model
 
@@ -159,9 +160,8 @@ def test_project_on_a_backend(run, monkeypatch):
     arguments = ("project", "strong.uai", "--norm-bound", "2", "--divergence", "reversed-kl", "--seed", "1", "--json")
     code, out, err = run(*arguments, "--backend", "cuda")
     assert (code, out) == (2, "")
-    assert err == (
-        "fastmix: --backend must be cpu here, got cuda: the package numba-cuda is not installed: install fastmix[gpu]\n"
-    )
+    reason = f"the package numba-cuda is not installed: {INSTALL_EXTRA.format(extra='gpu')}"
+    assert err == f"fastmix: --backend must be cpu here, got cuda: {reason}\n"
     answers = [json.loads(run(*arguments, *more)[1]) for more in ((), ("--backend", "cpu"), ("--backend", "auto"))]
     assert answers[0]["divergence_value"] == answers[1]["divergence_value"] == answers[2]["divergence_value"]
     assert [answer["stats"]["backend"][:5] for answer in answers] == ["cpu", "cpu", "cpu ("]

@@ -219,7 +219,7 @@ def test_nothing_to_report_on(tmp_path: Path) -> None:
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"figures need matplotlib: pip install 'fastmix\[plot\]'"):
+    with pytest.raises(ImportError, match=r"figures need matplotlib: pip install '\.\[plot\]'"):
         run_experiment("timing", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

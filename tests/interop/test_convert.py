@@ -236,5 +236,5 @@ def test_to_arviz_refuses() -> None:
 
 def test_to_arviz_without_arviz(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "arviz", None)
-    with pytest.raises(ImportError, match=r"conversions need ArviZ: pip install 'fastmix\[interop\]'"):
+    with pytest.raises(ImportError, match=r"conversions need ArviZ: pip install '\.\[interop\]'"):
         to_arviz(np.zeros((1, 1, 1)), free_model([2]))

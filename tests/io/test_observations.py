@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastmix import MarkovRandomField
-from fastmix.io.answers import number_observations, parse_observations, parse_observations_json
+from fastmix.io.answers import _pairs, number_observations, parse_observations, parse_observations_json
 
 NAMES = ["SAO2", "BP", "a, b", 'quo"te', "x=y", "7"]
 STATES = [["LOW", "NORMAL", "HIGH"], ["LOW", "HIGH"], ["0", "1"], ["on, off", "on"], ["=", "=="], ["1", "0"]]
@@ -83,3 +85,63 @@ def test_a_model_without_names() -> None:
     assert parse_observations("0=1", plain) == {0: 1}
     with pytest.raises(ValueError, match="variable must be a whole number from 0 to 1, got 'A'"):
         parse_observations("A=1", plain)
+
+
+# -- typed by anybody: as before where that came to an end, and in linear time -----------------------------------------
+
+_WORD = r'("(?:[^"]|"")*"|[^",=\s][^",=]*)'
+_PAIR = re.compile(rf"\s*{_WORD}\s*=\s*{_WORD}\s*(?:(,)|$)")
+
+
+def by_expression(text: str) -> list[tuple[str, str]] | None:
+    """Pairs by one regular expression, whose time is a high power of the blanks; None where there are none."""
+    pairs, place, more = [], 0, True
+    while more:
+        match = _PAIR.match(text, place)
+        if match is None:
+            return None
+        words = [w[1:-1].replace('""', '"') if w.startswith('"') else w.strip() for w in match.groups()[:2]]
+        pairs.append((words[0], words[1]))
+        place, more = match.end(), bool(match[3])
+    return pairs
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.text(st.sampled_from("ab1 \t\n\x1c\u2003\",='" + '"=,'), max_size=14))
+def test_pairs_are_read_as_one_expression_reads_them(text: str) -> None:
+    expected = by_expression(text)
+    if expected is None:
+        with pytest.raises(ValueError, match="evidence must be pairs") as caught:
+            list(_pairs(text))
+        assert len(str(caught.value)) < 200
+    else:
+        assert list(_pairs(text)) == expected
+
+
+@pytest.mark.parametrize("piece", [" ", '""', '"', "a ", "a=", "=", 'a="b"', '"a"=b,', "\t\n", 'a=" ', "a=b,"])
+@pytest.mark.parametrize("ends", [("", ""), ("a", "="), ("a = ", "b"), ('"', ""), ("a=b", '"')])
+def test_long_text_is_read_at_once(piece: str, ends: tuple[str, str]) -> None:
+    """An expression needs hours for some of these; the time limit of tests would tell."""
+    text = ends[0] + piece * (100_000 // len(piece)) + ends[1]
+    with contextlib.suppress(ValueError):
+        list(_pairs(text))
+
+
+@pytest.mark.parametrize("digits", [18, 19, 300, 4300, 5000, 100_000])
+def test_numbers_of_any_length(digits: int) -> None:
+    zeros = "0" * digits + "1"
+    assert parse_observations(f"{zeros}={zeros}", model()) == {1: 1}
+    for text in (f"{'9' * digits}=LOW", f"SAO2={'9' * digits}"):
+        with pytest.raises(ValueError, match="must be a whole number from 0 to") as caught:
+            parse_observations(text, model())
+        assert len(str(caught.value)) < 200
+    for text in (f'{{"SAO2": {"9" * digits}}}', f'{{"{"9" * digits}": 0}}', f'{{"SAO2": [1, {"9" * digits}]}}'):
+        try:
+            found = from_json(text)
+        except ValueError as error:
+            assert "sys." not in str(error)  # noqa: PT017
+            assert len(str(error)) < 300  # noqa: PT017
+        else:
+            assert "[" in text
+            assert digits <= 300
+            assert list(found) == [0]

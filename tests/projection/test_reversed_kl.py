@@ -10,6 +10,7 @@ import pytest
 
 import oracle
 from fastmix import MarkovRandomField, UnfitMethodError, project, sample
+from fastmix._checks import INSTALL_EXTRA
 from fastmix.chains import annealing
 from fastmix.chains.base import Chains
 from fastmix.chains.patches import make_patches, whole_patch
@@ -341,7 +342,8 @@ def test_without_a_device_the_backend_is_refused_or_avoided(monkeypatch):
     model = ising_grid(3, 3, coupling_max=2.0, seed=0)
     options = {"norm_bound": 1.0, "step": FixedStep(num_steps=2), "seed": 0}
     settings = {"pool_size": 20, "num_starts": 1, "annealing_sweeps": 3}
-    sentence = "backend must be cpu here, got cuda: the package numba-cuda is not installed: install fastmix[gpu]"
+    reason = f"the package numba-cuda is not installed: {INSTALL_EXTRA.format(extra='gpu')}"
+    sentence = f"backend must be cpu here, got cuda: {reason}"
     with pytest.raises(UnfitMethodError) as caught:
         project(model, divergence=ReversedKL(backend="cuda", **settings), **options)
     assert str(caught.value) == sentence

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from error_families import biased_run
-from fastmix import UnfitMethodError, sample
+from error_families import biased_run, strongly_coupled
+from fastmix import NotConvergedError, UnfitMethodError, infer, sample, temper
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.results import Status
 
@@ -39,3 +39,32 @@ def test_an_accuracy_states_the_bias_that_it_allows(schedule: str | None, tell: 
     assert num_ok > 250
     assert beyond == 0
     assert by_chance > 0.05 * num_ok  # the family shows what it is for
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_replicas_that_have_not_mixed_claim_an_error_that_does_not_cover(part: int, tell: Tell) -> None:
+    mixed = unmixed = beyond = violated = without = 0
+    for seed in range(150 * part, 150 * (part + 1)):
+        model = strongly_coupled(seed)
+        limit = float(10.0 ** np.random.default_rng([seed, 32]).uniform(-1.5, 0.0))
+        truth = infer(model, method="exact").log_z
+        try:
+            result = temper(model, time_limit=limit, seed=seed, num_threads=1)
+        except NotConvergedError:
+            continue
+        mixed += result.status == Status.OK
+        unmixed += result.status == Status.NOT_MIXED
+        if result.log_z is not None:
+            beyond += bool(abs(result.log_z - truth) > 5.0 * result.log_z_std_error)
+        elif result.log_z_lower is None:
+            without += 1
+            assert result.log_z_kind == "unknown"
+        else:
+            assert result.log_z_kind == "bound"
+        if result.log_z_lower is not None and result.log_z_confidence == 1.0:
+            violated += bool(result.log_z_lower > truth + 1e-9 * abs(truth))
+    counted = f"mixed {mixed}, not {unmixed} ({without} without a bound), beyond 5 errors {beyond}"
+    tell("tempered, strong and short", f"models {150 * part} to {150 * part + 149}", f"{counted}, violated {violated}")
+    assert unmixed > 50
+    assert beyond == 0
+    assert violated == 0

@@ -22,7 +22,7 @@ from fastmix._clock import is_compiling
 from fastmix.cli import answers, applications, learning, models
 from fastmix.cli.console import explain
 from fastmix.cli.options import names_of, with_options
-from fastmix.errors import FastmixError, printable
+from fastmix.errors import FastmixError, printable, shortened
 
 __all__ = ["main"]
 
@@ -198,5 +198,5 @@ def _abandon_stdout() -> None:
 
 
 def _fail(text: str, code: int) -> int:
-    print(f"fastmix: {printable(' '.join(text.split()))}", file=sys.stderr)
+    print(f"fastmix: {shortened(printable(' '.join(text.split())))}", file=sys.stderr)
     return code

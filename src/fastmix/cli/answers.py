@@ -11,7 +11,7 @@ import typer
 
 import fastmix
 from fastmix.cli import console, files
-from fastmix.cli.options import AsJson, Asked, Cluster, Evidence, Model, NumWorkers, takes
+from fastmix.cli.options import AsJson, Cluster, Evidence, Model, NumWorkers, takes
 from fastmix.io import format_names, write_answer, write_mar, write_pr
 from fastmix.io.answers import answer_suffix
 
@@ -189,7 +189,7 @@ def _give_batch(models: list[str], answers: Iterator[Outcome], folder: str | Non
 
 @takes(
     "most_probable", "memory_limit seed time_limit",
-    method="auto, exact, cut, expansion or search.",
+    method="auto, or what it tries in this order: cut, exact, expansion, search.",
     tol="Gap to the largest log-weight that is good enough.",
 )  # fmt: skip
 def map_(
@@ -211,8 +211,7 @@ def map_(
 
 
 @takes(
-    "compare", "methods seed memory_limit num_threads backend",
-    time_limit=Asked("For every method but exact.", "SECONDS"),
+    "compare", "methods seed memory_limit num_threads backend time_limit",
 )  # fmt: skip
 def compare(
     model: Model,

@@ -24,7 +24,6 @@ Header = Annotated[
 Weights = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column with weights of rows, by name or number from 0.")
 ]
-_LIMIT = Asked("Return what there is then; none by default.", "SECONDS")
 _BACKEND = "Where chains run: cpu, cuda, or auto for a GPU if any."
 
 
@@ -42,7 +41,8 @@ def _penalty(text: str) -> float | str:
 
 
 def _variables(text: str) -> list[int | str]:
-    return [int(word) if word.isdecimal() else word for word in words(text)]
+    # No column has a number of more digits, but Python refuses to read thousands of them.
+    return [int(word) if word.isdecimal() and len(word) < 19 else word for word in words(text)]
 
 
 def _counts(text: str) -> list[int] | int:
@@ -54,7 +54,7 @@ def _counts(text: str) -> list[int] | int:
 
 
 @takes(
-    "learn", "seed",
+    "learn", "seed time_limit",
     objective="likelihood or pseudo-likelihood.",
     moments="auto, exact, sampled or tempered: of the likelihood.",
     within=Asked(
@@ -68,7 +68,6 @@ def _counts(text: str) -> list[int] | int:
     num_chains="Persistent chains; 1,024 to 4,096 by default.",
     tol="When to stop; see the docs.",
     max_iter="Iterations or rounds allowed.",
-    time_limit=_LIMIT,
     backend=_BACKEND,
     checkpoint=Asked("File to save the run in, and to go on from if it exists.", "FILE"),
     checkpoint_seconds="Seconds between two writes of the checkpoint.",
@@ -119,12 +118,11 @@ def learn(
 
 
 @takes(
-    "score", "seed",
+    "score", "seed time_limit",
     target=Asked("Also the probability of these variables given the others.", "NAMES", _variables),
     method="auto, exact or annealing: how log Z is found.",
     tol="Standard error of log Z to reach.",
     num_chains="Of the annealing.",
-    time_limit=_LIMIT,
     backend=_BACKEND,
 )  # fmt: skip
 def score(

@@ -13,6 +13,7 @@ import typer
 import fastmix
 from fastmix._memory import parse_bytes
 from fastmix.io import format_names
+from fastmix.methods.base import DEFAULT_SECONDS
 
 __all__ = [
     "AsJson", "Asked", "Cluster", "Evidence", "Model", "NumWorkers", "Output", "names_of", "option", "takes",
@@ -54,10 +55,19 @@ def words(text: str) -> list[str]:
 _SHARED = {
     "seed": Asked("The same seed gives the same answer; drawn when not given."),
     "num_threads": Asked("All cores by default; does not change the answer."),
-    "time_limit": Asked("Return what there is then (60 by default); compiling is not counted.", "SECONDS"),
     "memory_limit": Asked("Such as 4GiB; half of the free memory by default.", "SIZE", parse_bytes),
     "backend": Asked("Where gibbs, tempered run: cpu (default), cuda, or auto for a GPU if any."),
     "methods": Asked("Separated by commas; all by default.", "NAMES", words),
+}
+# Seconds that a call takes without --time-limit; a test compares these texts with the functions.
+_LIMITS = {
+    **dict.fromkeys(["certify", "project", "learn", "score"], "none by default"),
+    **dict.fromkeys(["bracket", "map_"], f"{DEFAULT_SECONDS:g} by default"),
+    **dict.fromkeys(
+        ["infer", "temper", "sample"], f"{DEFAULT_SECONDS:g} by default, none with an amount of work such as sweeps"
+    ),
+    "compare": f"{DEFAULT_SECONDS:g} by default for every method but exact, which has none",
+    "denoise": f"{DEFAULT_SECONDS:g} by default, beside what learning the settings takes",
 }
 _TAKEN: dict[str, tuple[str, dict[str, Asked]]] = {}  # by the name of the command
 _REST = ("given", "options")
@@ -73,10 +83,17 @@ def takes(function: str, shared: str = "", **own: str | Asked) -> Callable[[C], 
 
     def mark(command: C) -> C:
         asked = {name: Asked(text) if isinstance(text, str) else text for name, text in own.items()}
-        _TAKEN[command.__name__] = function, asked | {name: _SHARED[name] for name in shared.split()}
+        asked |= {name: _limit(command.__name__) if name == "time_limit" else _SHARED[name] for name in shared.split()}
+        _TAKEN[command.__name__] = function, asked
         return command
 
     return mark
+
+
+def _limit(command: str) -> Asked:
+    """The option ``--time-limit`` of a command, with what holds without it."""
+    text = _LIMITS[command]
+    return Asked(f"Return what there is then; compiling is not counted. {text[0].upper()}{text[1:]}.", "SECONDS")
 
 
 def names_of(command: Callable[..., None]) -> set[str]:

@@ -14,7 +14,7 @@ from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_count, check_positive, check_threads, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.denoising.fitting import Fit, fit_picture
-from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, add_noise, as_grey, binarise, check_grey
+from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, add_noise, as_grey, binarise, check_grey, check_size
 from fastmix.errors import Interrupted
 from fastmix.methods.base import METHODS, Method, make_method
 from fastmix.methods.inference import infer
@@ -150,6 +150,8 @@ def denoise(
             check_positive(name, value, or_zero=True)
     if labels is not None:
         check_count("labels", labels, least=2)
+        rows, cols = grey.shape
+        check_size(rows, cols, labels)
     if noise is not None and labels not in (None, 2):
         raise ValueError(f"labels must be 2 with noise, which is added to a black-and-white picture, got {labels}")
     asked = {"labels": labels, "noise": noise, "coupling": coupling, "data_weight": data_weight}

@@ -83,7 +83,11 @@ def load_image(
                 image.draft("L", _turned(size, width, height))
             grey = _grey(ImageOps.exif_transpose(image))
     except (UnidentifiedImageError, image_module.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-        reason = "not an image that can be read" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = str(error)
+        if isinstance(error, UnidentifiedImageError):
+            reason = "not an image that can be read"
+        elif isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
         raise FormatError(f"{path}: {reason}") from error
     if size is None:
         return grey
@@ -111,7 +115,7 @@ def parse_size(text: str) -> tuple[int, int]:
     >>> parse_size("120x80")
     (120, 80)
     """
-    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*[xX×]\s*([0-9]{1,9})\s*", text)
     size = (int(match[1]), int(match[2])) if match else (0, 0)
     if min(size) < 2:
         raise ValueError(f"size must be WIDTHxHEIGHT, such as 120x80, each at least 2, got {text!r}")

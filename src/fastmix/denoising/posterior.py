@@ -123,7 +123,10 @@ def data_scores(
     scores = -2.0 * data_weight * (observed[..., None] - levels) ** 2
     if not outliers:
         return scores - scores.max(axis=-1, keepdims=True), np.ones_like(scores)
-    near, far = (1.0 - outliers) * np.exp(scores), outliers * np.sqrt(np.pi / (2.0 * data_weight))
+    if not data_weight:  # every pixel is an outlier: the limit of small weights
+        return np.zeros_like(scores), np.zeros_like(scores)
+    near = (1.0 - outliers) * np.exp(scores)
+    far = outliers * math.sqrt(math.pi / 2.0) / math.sqrt(data_weight)
     return np.log(near + far), near / (near + far)
 
 
@@ -158,5 +161,10 @@ def check_size(rows: int, cols: int, num_labels: int = 2) -> None:
     # Two tables of K x K for every pixel, a few copies of them; measured at 8 and 16 labels.
     per_pixel = _BYTES_PER_PIXEL + (70 * num_labels**2 if num_labels > 2 else 0)
     fitting = math.isqrt(int(available_memory() / 2 / per_pixel))
-    what, way_out = f"a picture of {cols}x{rows} pixels", f"give a size of at most about {fitting}x{fitting}"
-    check_memory(rows * cols * per_pixel, what, way_out)
+    what, ways_out = f"a picture of {cols}x{rows} pixels", []
+    if num_labels > 2:
+        what += f" with {num_labels:,} labels"
+        ways_out.append("ask for fewer labels")
+    if fitting >= 2 or not ways_out:
+        ways_out.append(f"give a size of at most about {fitting}x{fitting}")
+    check_memory(rows * cols * per_pixel, what, " or ".join(ways_out))

@@ -17,7 +17,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,19 +25,24 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._arrays import FloatArray
 from fastmix._checks import describe
 from fastmix.errors import FormatError, ModelError
-from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
+from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes, shown
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.model import MarkovRandomField
 
 __all__ = [
-    "answer_suffix", "evidence_in", "json_text", "number_observations", "parse_observations", "parse_observations_json",
-    "read_evidence", "read_mar", "read_mpe", "read_pr", "register_answer", "write_answer", "write_evidence",
-    "write_mar", "write_mpe", "write_pr",
+    "answer_suffix", "csv_cell", "evidence_in", "json_text", "number_observations", "parse_observations",
+    "parse_observations_json", "read_evidence", "read_mar", "read_mpe", "read_pr", "register_answer", "write_answer",
+    "write_evidence", "write_mar", "write_mpe", "write_pr",
 ]  # fmt: skip
 
 _BEGIN = re.compile(rb"(?<![^\s])-BEGIN-(?![^\s])")
-_WORD = r'("(?:[^"]|"")*"|[^",=\s][^",=]*)'
-_PAIR = re.compile(rf"\s*{_WORD}\s*=\s*{_WORD}\s*(?:(,)|$)")
+# Of observations as people type them. No expression can match the same text in two ways: reading is linear.
+_BLANKS = re.compile(r"\s*")
+_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
+_PLAIN = re.compile(r'[^",=]+')
+_MOST_DIGITS = 18  # of the number of a variable or a state: more are those of none
+_SIGNED = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")  # a number, which is what it is
+_FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what a spreadsheet calculates, or would once more
 _SLACK = 1e-6  # printed probabilities may exceed 1 by rounding
 
 
@@ -247,10 +252,30 @@ def _answer_json(result: Any, path: PathLike) -> None:
 
 def _answer_csv(result: Any, path: PathLike) -> None:
     columns = result.columns()
+    cells = [[csv_cell(value) for value in np.asarray(values).tolist()] for values in columns.values()]
+    # Before Python 3.13 the writer takes a carriage return for an ordinary character, and readers take it for an end.
+    returns = any(isinstance(value, str) and "\r" in value for column in cells for value in column)
     with atomic_write(path) as stream:
-        table = csv.writer(stream, lineterminator="\n")
+        table = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
         table.writerow(columns)
-        table.writerows(zip(*(np.asarray(values).tolist() for values in columns.values()), strict=True))
+        table.writerows(zip(*cells, strict=True))
+
+
+def csv_cell(value: Any) -> Any:
+    r"""A value as it stands in a csv answer: text that a spreadsheet would take for a formula has an apostrophe first.
+
+    That is text which begins with one of ``= + - @``, a tab or an end of line and is no number; the apostrophe is how
+    spreadsheets mark text. Text that begins so after apostrophes gets one more: whoever takes away the first apostrophe
+    of all cells in which only apostrophes stand before one of these signs has the names again.
+
+    Examples
+    --------
+    >>> [csv_cell(name) for name in ("=1+1", "-1", "-x", "x=1", "'=1")]
+    ["'=1+1", '-1', "'-x", 'x=1', "''=1"]
+    """
+    if not isinstance(value, str) or not _FORMULA.match(value):
+        return value
+    return value if _SIGNED.fullmatch(value) else f"'{value}"
 
 
 def _answer_npz(result: Any, path: PathLike) -> None:
@@ -376,7 +401,7 @@ def parse_observations_json(text: str, name: str = "<string>") -> list[tuple[str
     """Variables and states as they stand in a JSON object, ``{"SAO2": "LOW", "3": 1}``, repeated ones included."""
     what = "evidence must be a JSON object of variables and states"
     try:
-        pairs = json.loads(text, object_pairs_hook=list)
+        pairs = json.loads(text, object_pairs_hook=list, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{name}:{getattr(error, 'lineno', 1)}: {what}: {error}") from None
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
@@ -384,15 +409,35 @@ def parse_observations_json(text: str, name: str = "<string>") -> list[tuple[str
     return pairs
 
 
+def _whole(digits: str) -> int:
+    """A whole number in JSON; Python's own complaint about thousands of digits is about Python."""
+    if len(digits) > 300:
+        raise ValueError(f"a whole number of {len(digits):,} digits is none of a variable, a state or a likelihood")
+    return int(digits)
+
+
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Names of variables and of states, pair by pair, in time linear in the text."""
     place, more = 0, True
     while more:
-        match = _PAIR.match(text, place)
-        if match is None:
-            raise ValueError(f"evidence must be pairs such as A=x,B=y, got {text[place:].strip()!r}")
-        name, state, comma = match.groups()
+        start = place
+        name, place = _word(text, start)
+        equals = text[place : place + 1] == "="
+        state, place = _word(text, place + 1)
+        more = text[place : place + 1] == ","
+        if not (name and equals and state and (more or place == len(text))):
+            raise ValueError(f"evidence must be pairs such as A=x,B=y, got {shown(text[start:].strip())}")
         yield _unquoted(name), _unquoted(state)
-        place, more = match.end(), bool(comma)
+        place += 1
+
+
+def _word(text: str, place: int) -> tuple[str, int]:
+    """A word, in quotes or up to the next separator, and where it ends with the blanks after it; or empty."""
+    begin = cast("re.Match[str]", _BLANKS.match(text, place)).end()
+    word = _QUOTED.match(text, begin) or _PLAIN.match(text, begin)
+    if word is None:
+        return "", begin
+    return word[0], cast("re.Match[str]", _BLANKS.match(text, word.end())).end()
 
 
 def _unquoted(text: str) -> str:
@@ -422,6 +467,8 @@ def number_observations(pairs: Iterable[tuple[str, Any]], model: MarkovRandomFie
 
 
 def _number_in(given: Any, names: Collection[str]) -> Any:
-    """A number that is given as text, unless that is a name."""
-    text = isinstance(given, str) and given not in names and given.isascii() and given.isdigit()
-    return int(given) if text else given
+    """A number that is given as text, unless that is a name, or longer than the number of anything can be."""
+    if not isinstance(given, str) or given in names or not (given.isascii() and given.isdigit()):
+        return given
+    digits = given.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _MOST_DIGITS else given

@@ -99,7 +99,7 @@ class Dataset:
         names = self.variable_names or ()
         if word in names:
             return names.index(word)
-        if str(word).isdecimal() and int(word) < len(self.num_states):
+        if str(word).isdecimal() and len(str(word)) < 19 and int(word) < len(self.num_states):
             return int(word)
         raise ModelError(f"there is no column {word!r} in the data")
 

@@ -234,7 +234,7 @@ def _has_names(rows: list[list[str]], model: MarkovRandomField | None) -> bool:
 def _column(weights: str, names: list[str] | None, width: int, where: str) -> int:
     if names is not None and weights in names:
         return names.index(weights)
-    if weights.isdecimal() and int(weights) < width:
+    if weights.isdecimal() and len(weights) < 19 and int(weights) < width:
         return int(weights)
     known = f"the numbers below {width}" if names is None else ", ".join(names[:5])
     raise FormatError(f"{where}: there is no column {weights!r} with weights; columns are {known}")

@@ -113,7 +113,7 @@ class Projected(Method):
         ``width`` if the tables move less than to the default bound on inf.
     norm_bound : float, optional
         2.5 by default, as in the paper, and 0.95 for the width. Below 1 the projected model provably mixes.
-    num_chains, num_sweeps, burn_in, checkpoint
+    num_chains, num_sweeps, burn_in, checkpoint, checkpoint_seconds
         As for :func:`fastmix.sample`. At most half of a time limit goes to the projection.
 
     Examples
@@ -143,6 +143,7 @@ class Projected(Method):
     num_sweeps: int | None = option(help="Sweeps averaged in every chain; 10,000 by default.")
     burn_in: int | None = option(help="Sweeps before; a tenth of --num-sweeps by default.")
     checkpoint: str | None = option(help="File to save the run in, and to go on from if it exists.")
+    checkpoint_seconds: float = option(30.0, help="Seconds between two writes of the checkpoint.")
 
     def __post_init__(self) -> None:
         if self.norm_bound is not None:
@@ -155,7 +156,8 @@ class Projected(Method):
 
     def _gibbs(self, num_draws: int, certified: int | None = None) -> Gibbs:
         """The sampler; with a number of certified random sweeps, these at least burn in."""
-        gibbs = Gibbs(self.num_chains, self.num_sweeps, self.burn_in, num_draws, checkpoint=self.checkpoint)
+        gibbs = Gibbs(self.num_chains, self.num_sweeps, self.burn_in, num_draws)
+        gibbs = replace(gibbs, checkpoint=self.checkpoint, checkpoint_seconds=self.checkpoint_seconds)
         if certified is None:
             return gibbs
         default = (self.num_sweeps or NUM_SWEEPS) // 10 if self.burn_in is None else self.burn_in

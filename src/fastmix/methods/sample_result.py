@@ -14,7 +14,7 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.results import InferenceResult, jsonable
+from fastmix.results import InferenceResult, Status, jsonable
 from fastmix.theory.bias import bias_after
 from fastmix.theory.comparison import comparison_bounds, original_intervals
 from fastmix.theory.criteria import bias_after_updates
@@ -24,6 +24,10 @@ from fastmix.theory.intervals import Intervals, rigorous_intervals
 __all__ = ["CONFIDENCE", "ChainResult", "SampleResult", "TemperResult", "bias_bounds"]
 
 CONFIDENCE = 0.95
+_NOT_TRAVELED = (
+    "The replicas have not traveled the ladder often enough, or the ensembles disagree: run longer, or with more "
+    "replicas."
+)
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
 _ROUNDING = 1e-6
 
@@ -170,6 +174,10 @@ class TemperResult(ChainResult):
         is larger, and one over the number of round trips, because that is how much probability can be overlooked.
     ess, r_hat : float array (n,)
         Effective sample size and split R-hat of every variable over the ensembles; observed ones have the best values.
+    log_z : float or None
+        None where replicas have not mixed, and not every ensemble made a round trip: they can agree on any number.
+    log_z_lower : float or None
+        What log Z is at least, with the probability ``log_z_confidence`` (1 for bounds that do not rest on draws).
     log_z_std_error : float or None
         By the jackknife over the ensembles, enlarged for their small number so that three standard errors cover
         99.73 %, with one over the number of round trips as for ``std_error``.
@@ -182,6 +190,11 @@ class TemperResult(ChainResult):
     positions: FloatArray  #: (K,), the ladder: where the rungs are on the path
     rejection: FloatArray  #: (K - 1,), how often the exchange between each rung and the next is rejected
     round_trips: IntArray  #: (num_ensembles,)
+
+    @property
+    def advice(self) -> str:
+        """What the status means, in one sentence."""
+        return _NOT_TRAVELED if self.status == Status.NOT_MIXED else self.status.advice
 
     def _drawings(self) -> dict[str, Callable[[Any], Any]]:
         drawings = super()._drawings()

@@ -14,6 +14,7 @@ from scipy import stats
 
 import oracle
 from fastmix import MarkovRandomField, UnfitMethodError
+from fastmix._checks import INSTALL_EXTRA
 from fastmix.chains import layout as chain_layout
 from fastmix.chains.cuda import device as cuda_device
 from fastmix.chains.cuda.device import choose_cuda_kernel, choose_group_size, cuda_available, plan_launch
@@ -30,7 +31,7 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba_cuda" else find(name))
     usable, reason = cuda_available()
     assert not usable
-    assert reason == "the package numba-cuda is not installed: install fastmix[gpu]"
+    assert reason == f"the package numba-cuda is not installed: {INSTALL_EXTRA.format(extra='gpu')}"
     with pytest.raises(UnfitMethodError, match=r"^backend must be cpu here, got cuda: the package numba-cuda is not"):
         make_chains(lopsided(), num_chains=4, seed=0)
 

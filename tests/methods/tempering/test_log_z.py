@@ -7,8 +7,11 @@ import pytest
 from test_ladder import MODELS, attractive, mixed, small
 
 import oracle
+from error_families import strongly_coupled
+from fastmix import infer, temper
 from fastmix._clock import Clock
 from fastmix.chains.annealing import Annealing
+from fastmix.instances import ising_grid
 from fastmix.methods.tempering.ladder import Ladder, make_path
 from fastmix.methods.tempering.rungs import (
     annealed_weights,
@@ -20,6 +23,7 @@ from fastmix.methods.tempering.rungs import (
     respace,
     start_population,
 )  # fmt: skip
+from fastmix.results import Status
 from oracle.ladder import model_at
 
 POSITIONS = np.array([0.0, 0.3, 0.7, 1.0])
@@ -181,3 +185,33 @@ def test_equal_rates_stay_where_they_are():
     new, source = respace(positions, np.full(3, 0.5), 4)
     np.testing.assert_allclose(new, positions)
     assert source.tolist() == [0, 1, 2, 3]
+
+
+def test_what_has_not_mixed_has_no_log_z_but_what_is_proven():
+    """On strongly coupled models of known log Z, in runs too short for a round trip."""
+    kinds = []
+    for seed in range(15):
+        model = strongly_coupled(seed, longest=30)
+        truth = infer(model, method="exact").log_z
+        result = temper(model, num_sweeps=20, burn_in=10, num_ensembles=4, seed=seed, num_threads=1)
+        kinds.append(result.log_z_kind)
+        if (result.round_trips == 0).any():
+            assert result.status == Status.NOT_MIXED
+            assert (result.log_z, result.log_z_std_error, result.log_z_kind) == (None, None, "bound")
+            assert "strongly coupled" not in result.summary()
+            assert "more replicas" in result.summary()
+        else:
+            assert abs(result.log_z - truth) <= 5.0 * result.log_z_std_error
+        assert result.log_z_lower <= truth + 1e-9 * abs(truth)
+        assert result.to_dict()["log_z"] == result.log_z
+    assert kinds.count("bound") > 8
+
+
+def test_weights_are_made_at_once_when_the_time_is_over():
+    path = make_path(ising_grid(3, 3, coupling_max=1.0, seed=0))
+    over = Clock(1e-3)
+    while not over.past():
+        pass
+    for clock in (over.part(1.0), over):
+        population = start_population(path, 4, seed=1)
+        assert np.isfinite(annealed_weights(path, population, np.linspace(0.0, 1.0, 50), clock=clock)).all()

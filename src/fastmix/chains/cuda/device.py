@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fastmix._checks import INSTALL_EXTRA
 from fastmix._memory import format_bytes
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model.structure import Structure
@@ -45,7 +46,7 @@ def cuda_available() -> tuple[bool, str]:
     (True, True)
     """
     if importlib.util.find_spec("numba_cuda") is None:
-        return False, "the package numba-cuda is not installed: install fastmix[gpu]"
+        return False, f"the package numba-cuda is not installed: {INSTALL_EXTRA.format(extra='gpu')}"
     try:
         from numba import config, cuda
 

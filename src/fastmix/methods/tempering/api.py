@@ -21,7 +21,7 @@ from fastmix.methods.sample_result import TemperResult
 from fastmix.methods.sampling_run import edge_averages
 from fastmix.methods.starts import check_starts
 from fastmix.methods.tempering.ladder import CudaLadder, Ladder, make_path
-from fastmix.methods.tempering.phases import outweighing
+from fastmix.methods.tempering.phases import outweighing, proven_bound
 from fastmix.methods.tempering.run import Run
 from fastmix.methods.tempering.rungs import MOST_RUNGS
 from fastmix.model import Evidence, MarkovRandomField
@@ -241,31 +241,46 @@ def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:
 
 def _judge(
     run: Run, summary: Summary, trips: IntArray, log_z: float | None, std_error: float, lower: float | None
-) -> tuple[Status, str]:
-    """Whether there were enough round trips, ensembles agree and log Z is not below what it must be, and why."""
+) -> tuple[Status, str, bool]:
+    """Whether there were enough round trips and nothing speaks against the answer, why, and whether log Z may be said.
+
+    It may also be after few round trips, if every ensemble made one: then their spread covers the error.
+    """
     mean, whose = float(trips.mean()), "an ensemble"
     if run.ladder.device != "cpu":
         # Many ladders make many trips together: what counts is whether each of them has forgotten its start.
         mean, whose = mean / run.ladder.per_ensemble, "a ladder"
-    made, margin = f"{mean:.3g} round trips {whose} on average", _SIGMAS * std_error
-    estimate = f"log Z is estimated at {log_z or 0.0:.6g} with a standard error of {std_error:.2g}"
-    advice = "run longer, or with more replicas"
+    made = f"{mean:.3g} round trips {whose} on average"
+    doubt = _doubt(run, summary, made, log_z, std_error, lower)
     if mean < _MIN_TRIPS:
+        # Without variables, or parameters, there is nothing to travel for.
+        alike = not run.ladder.path.thetas.any()
         why = f"{made}, fewer than {_MIN_TRIPS:g}; run longer"
-    elif (worst := summary.r_hat.max(initial=0.0)) > _MAX_R_HAT:
+        return Status.NOT_MIXED, f"Not mixed: {why}.", doubt is None and (alike or bool((trips > 0).all()))
+    if doubt is not None:
+        return Status.NOT_MIXED, f"Not mixed: {doubt}.", False
+    return Status.OK, f"{made}; the ensembles agree.", True
+
+
+def _doubt(
+    run: Run, summary: Summary, made: str, log_z: float | None, std_error: float, lower: float | None
+) -> str | None:
+    """What speaks against the answer, whatever the number of round trips ``made``: None if nothing does."""
+    margin = _SIGMAS * std_error
+    estimate = f"log Z is estimated at {log_z or 0.0:.6g} with a standard error of {std_error:.2g}"
+    way_out = "run longer, or with more replicas"
+    if (worst := summary.r_hat.max(initial=0.0)) > _MAX_R_HAT:
         name = run.ladder.path.model.names_of_variables()[int(summary.r_hat.argmax())]
-        why = f"R-hat over the ensembles is {worst:.4g} for variable {name}, above {_MAX_R_HAT:g}, in spite of {made}; "
-        why += "run longer"
-    elif log_z is not None and (found := outweighing(run.ladder.path, run.phases, log_z, margin)) is not None:
+        why = f"R-hat over the ensembles is {worst:.4g} for variable {name}, above {_MAX_R_HAT:g}, in spite of {made}"
+        return f"{why}; run longer"
+    if log_z is not None and (found := outweighing(run.ladder.path, run.phases, log_z, margin)) is not None:
         phase, bound = found
         mode = " ".join(str(state) for state in phase.mode[:_SHOWN].tolist()) + " ..." * (len(phase.mode) > _SHOWN)
         why = f"{estimate}, but configurations around {mode}, of log-weight {phase.log_weight:.6g}, show that it is at "
-        why += f"least {bound:.6g}; {advice}"
-    elif log_z is not None and lower is not None and lower > log_z + margin:
-        why = f"{estimate}, below the bound {lower:.6g} from annealing; {advice}"
-    else:
-        return Status.OK, f"{made}; the ensembles agree."
-    return Status.NOT_MIXED, f"Not mixed: {why}."
+        return f"{why}least {bound:.6g}; {way_out}"
+    if log_z is not None and lower is not None and lower > log_z + margin:
+        return f"{estimate}, below the bound {lower:.6g} from annealing; {way_out}"
+    return None
 
 
 def _result(
@@ -284,7 +299,15 @@ def _result(
     log_z = None if start is None else start + ratio
     log_z_error = math.hypot(ratio_error * few, overlooked)
     lower = None if start is None or bound is None else start + bound
-    status, note = _judge(run, summary, trips, log_z, log_z_error, lower)
+    confidence = None if lower is None else run.plan.confidence
+    status, note, credible = _judge(run, summary, trips, log_z, log_z_error, lower)
+    if not credible:
+        # Ensembles that have not mixed can agree on any number: what is proven is all that is known of log Z.
+        log_z = None
+        proven = None if ladder.path.log_z is None else proven_bound(ladder.path, run.phases)
+        if proven is not None and (lower is None or proven >= lower):
+            lower = proven
+            confidence = 1.0
     if stats["stopped_by"] == "interrupt":
         status = Status.INTERRUPTED
     # Few ensembles can agree by chance: batches of sweeps and long parts of them, as in Gibbs sampling, are many more.
@@ -311,10 +334,10 @@ def _result(
         std_error=error,
         ess=summary.ess,
         r_hat=summary.r_hat,
-        log_z_kind="unknown" if log_z is None else "estimate",
+        log_z_kind="estimate" if log_z is not None else "unknown" if lower is None else "bound",
         log_z_std_error=None if log_z is None else log_z_error,
         log_z_lower=lower,
-        log_z_confidence=None if lower is None else run.plan.confidence,
+        log_z_confidence=confidence,
         positions=ladder.positions,
         rejection=rejection,
         round_trips=trips,

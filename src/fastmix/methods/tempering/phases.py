@@ -18,12 +18,15 @@ from fastmix.methods.mean_field import ascend, expected_tables
 from fastmix.methods.starts import find_modes
 from fastmix.methods.tempering.ladder import TemperingPath
 
-__all__ = ["Phase", "enter_phases", "find_phases", "lower_bounds", "outweighing", "spread_phases"]
+__all__ = [
+    "Phase", "enter_phases", "find_phases", "lower_bounds", "outweighing", "proven_bound", "spread_phases",
+]  # fmt: skip
 
 _MOST_PHASES = 8
 _ASCENTS = 50  # sweeps of mean field
 _SAME = 1e-6  # bounds that differ by less are those of one phase
 _MISSED = 1.0  # by which a bound exceeds an estimate of log Z that misses its phase
+_ROUNDING = 1e-9  # of a sum of millions of terms, relative to their size
 _SHARE = 4  # one ladder of so many has a phase at its highest rung, whatever is known of the phase
 
 
@@ -72,6 +75,19 @@ def lower_bounds(path: TemperingPath, phases: list[Phase], positions: FloatArray
     coefficients = path.coefficients(positions)
     bounds = [coefficients @ phase.energies + phase.entropy for phase in phases]
     return path.model.log_constant + np.array(bounds).reshape(len(phases), len(positions))
+
+
+def proven_bound(path: TemperingPath, phases: list[Phase]) -> float | None:
+    """The largest number that the phases prove log Z of the target to be at least; None without phases.
+
+    That is the bound of one of them, or the log-weight of its mode, less what rounding may have added.
+    """
+    bounds = lower_bounds(path, phases, np.ones(1))[:, 0]
+    proven = []
+    for phase, bound in zip(phases, bounds.tolist(), strict=True):
+        size = abs(path.model.log_constant) + float(np.abs(phase.energies).sum()) + phase.entropy
+        proven.append(max(bound, phase.log_weight) - _ROUNDING * (1.0 + size))
+    return max(proven, default=None)
 
 
 def spread_phases(

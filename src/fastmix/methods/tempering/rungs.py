@@ -103,7 +103,11 @@ def annealed_weights(
     last = len(coefficients) - 1
     while k < last:
         # A limit that nobody asked for sets no pace: the same seed gives the same weights while it is not passed.
-        passed = clock.used() / clock.asked if clock.asked is not None else float(clock.past())
+        passed = float(clock.past())
+        if clock.asked:  # 0 where the time was over before
+            passed = clock.used() / clock.asked
+        elif clock.asked is not None:
+            passed = 1.0
         k = min(last, max(k + 1, int(passed * last)))
         population.move(coefficients[k])
     return population.log_weights
