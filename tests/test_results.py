@@ -37,7 +37,7 @@ def result(model: MarkovRandomField) -> InferenceResult:
 
 
 def test_statuses() -> None:
-    assert [str(s) for s in Status] == ["ok", "not_converged", "not_mixed", "interrupted", "time_limit"]
+    assert [str(s) for s in Status] == ["ok", "unverified", "not_converged", "not_mixed", "interrupted", "time_limit"]
     assert Status.OK == "ok"
     assert Status("not_mixed") is Status.NOT_MIXED
     assert json.dumps(Status.OK) == '"ok"'
@@ -127,6 +127,7 @@ def test_evidence_by_name_is_in_the_provenance(model: MarkovRandomField) -> None
     result = infer(model, evidence={"b": np.int64(2)})
     assert result.marginal("b").tolist() == [0.0, 0.0, 1.0]
     options = json.loads(json.dumps(result.to_dict()))["provenance"]["options"]
+    assert options.pop("method") == "auto"
     assert options == {"evidence": {"b": 2}, "memory_limit": None, "time_limit": None, "backend": "cpu"}
 
 

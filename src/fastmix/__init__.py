@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # for the type checker, which cannot read the table below
     from fastmix._clock import Progress
     from fastmix.bounds import BracketResult, bracket
     from fastmix.errors import (
-        BadFileError, FastmixError, FormatError, ImpossibleEvidenceError, Interrupted, ModelError, NotConvergedError,
-        ResourceError, UnfitMethodError,
+        BadFileError, FastmixError, FormatError, ImpossibleEvidenceError, ImpossibleModelError, Interrupted, ModelError,
+        NotConvergedError, ResourceError, UnfitMethodError,
     )
     from fastmix.estimates import Estimate
     from fastmix.exact import ExactResult, draw_exact
@@ -56,8 +56,8 @@ _HOMES = {
     for home, names in {
         "_clock": "Progress",
         "bounds": "BracketResult bracket",
-        "errors": "BadFileError FastmixError FormatError ImpossibleEvidenceError Interrupted ModelError "
-        "NotConvergedError ResourceError UnfitMethodError",
+        "errors": "BadFileError FastmixError FormatError ImpossibleEvidenceError ImpossibleModelError Interrupted "
+        "ModelError NotConvergedError ResourceError UnfitMethodError",
         "estimates": "Estimate",
         "exact": "ExactResult draw_exact",
         "interop": "convert",

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 __all__ = [
-    "BadFileError", "FastmixError", "FormatError", "ImpossibleEvidenceError", "Interrupted", "ModelError",
-    "NotConvergedError", "ResourceError", "UnfitMethodError", "printable", "shortened",
+    "BadFileError", "FastmixError", "FormatError", "ImpossibleEvidenceError", "ImpossibleModelError", "Interrupted",
+    "ModelError", "NotConvergedError", "ResourceError", "UnfitMethodError", "printable", "shortened",
 ]  # fmt: skip
 
 # What moves the cursor, colors or reorders a terminal's text, and half characters that it cannot be sent.
@@ -51,6 +51,13 @@ class ModelError(FastmixError, ValueError):
 
 class ImpossibleEvidenceError(ModelError):
     """The evidence has probability zero under the model."""
+
+
+class ImpossibleModelError(ModelError):
+    """No configuration of the model has positive probability, Z = 0: there is nothing to draw or to maximize over.
+
+    :func:`fastmix.infer` by a method without draws returns that as its answer (``log_z_kind`` is ``zero``).
+    """
 
 
 class BadFileError(FastmixError):

@@ -8,20 +8,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
+from fastmix.errors import ImpossibleModelError
 from fastmix.estimates import Estimate, joint_frequencies, mean_of, variance_of
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction
 
 __all__ = [
-    "DrawResult", "Framed", "InferenceResult", "LogZKind", "Status", "as_plain", "best_states", "jsonable",
-    "plain_evidence", "provenance", "smallest_type",
+    "DrawResult", "Framed", "InferenceResult", "LogZKind", "Status", "ZeroResult", "as_plain", "best_states",
+    "jsonable", "plain_evidence", "provenance", "smallest_type",
 ]  # fmt: skip
 
 _SHOWN_VARIABLES, _BARS, _TRACES = 10, 40, 8  # in a notebook's table, and in charts
@@ -54,8 +55,8 @@ class Status(StrEnum):
 
 _ADVICE = {
     Status.OK: "The answer meets what the method promises.",
-    Status.UNVERIFIED: "The iteration converged, but nothing supports the answer: fastmix.bracket has proven bounds, "
-    "and other methods have an error that is known.",
+    Status.UNVERIFIED: "The iteration converged, but nothing supports the answer: bracket() has proven bounds, and "
+    "other methods have errors that are known.",
     Status.NOT_CONVERGED: "The iteration stopped early: allow more time or iterations, or more damping of loopy-bp.",
     Status.NOT_MIXED: "The chains disagree: run longer, or use a method made for strongly coupled models.",
     Status.INTERRUPTED: "The run was interrupted: the answer rests on what had been collected.",
@@ -83,7 +84,8 @@ class InferenceResult(Framed):
         The method that ran.
     status : Status
     node_marginals : float array, aligned with ``model.log_unary``
-        Probability of every state of every variable; observed variables have a point mass.
+        Probability of every state of every variable; observed variables have a point mass. None where Z = 0
+        (:class:`ZeroResult`).
     edge_marginals : float array aligned with ``model.log_pairwise``, or None
         Joint probabilities of every edge.
     log_z : float or None
@@ -342,9 +344,51 @@ class InferenceResult(Framed):
         """The result as plain Python data, the shape of the command line's JSON."""
         names, states = self.model.variable_names, self.model.state_names
         evidence = self.provenance.get("options", {}).get("evidence")
-        facts = as_plain(self, "method log_z log_z_kind", variable_names=names, state_names=states, evidence=evidence)
-        facts["marginals"] = [vector.tolist() for vector in self.marginals]
+        facts = as_plain(
+            self, "method log_z log_z_kind", marginals=None, variable_names=names, state_names=states, evidence=evidence
+        )
+        if self.log_z_kind != "zero":
+            facts["marginals"] = [vector.tolist() for vector in self.marginals]
         return facts if self.bracket is None else {**facts, "bracket": self.bracket.to_dict()}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ZeroResult(InferenceResult):
+    """The answer about a model without a configuration of positive probability: Z = 0, which is proven.
+
+    ``log_z`` is -inf and ``log_z_kind`` is ``zero``. There are no marginals: ``node_marginals`` and ``marginals`` are
+    None, and what is made of them is refused with a :class:`fastmix.ImpossibleModelError`, tables and pictures
+    included. ``stats["reason"]`` says what contradicts what.
+    """
+
+    @classmethod
+    def of(cls, model: MarkovRandomField, method: str, reason: str) -> Self:
+        """The result for a model that a method has proven to be impossible."""
+        stats = {"guarantee": "proven", "reason": reason, "stopped_by": "done"}
+        nothing: Any = None  # the type of the field is that of all other results
+        return cls(model, method, Status.OK, nothing, None, -math.inf, stats, log_z_kind="zero")
+
+    @property
+    def marginals(self) -> Any:
+        """None: there are no marginals."""
+        return None
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """An :class:`fastmix.ImpossibleModelError`: there are no marginals."""
+        raise ImpossibleModelError(f"there are no marginals, Z = 0: {self.stats['reason']}")
+
+    marginal = edge_marginal = labels = to_array = columns = arrays = plot = joint = _configurations = _refuse
+
+    def summary(self) -> str:
+        """A few lines of text: the method, that Z = 0, and why."""
+        lines = [f"{self.method}: {self.status}. Z = 0 is proven: {self.stats['reason']}", str(self.model)]
+        if (seconds := self.stats.get("seconds")) is not None:
+            lines.append(f"{seconds:.3g} s")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        facts = [("method", self.method), ("status", self.status), ("log Z", f"-inf: {self.stats['reason']}")]
+        return _show.html_table(repr(self.model), facts, [], ("variable", "probability of its states"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

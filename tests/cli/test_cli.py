@@ -205,7 +205,19 @@ def test_bombs_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_contradictory_model(run: Run) -> None:
     Path("none.uai").write_text(CONTRADICTION)
-    assert_refused(run("infer", "none.uai"), 3, "none.uai: no configuration has positive probability")
+    outcome = run("infer", "none.uai", "--json")
+    assert outcome.code == 0
+    answer = json.loads(outcome.out)
+    assert (answer["status"], answer["log_z"], answer["log_z_kind"], answer["marginals"]) == ("ok", None, "zero", None)
+    for name in ("MAR", "PR", "csv", "npz"):
+        outcome = run("infer", "none.uai", "-o", f"answer.{name}")
+        assert (outcome.code, outcome.out) == (0, "")
+        assert f"answer.{name} is not written" in outcome.err
+        assert not Path(f"answer.{name}").exists()
+    assert run("infer", "none.uai", "-o", "batch/").code == 0
+    assert not list(Path("batch").iterdir())
+    assert_refused(run("infer", "none.uai", "--method", "gibbs"), 2, "none.uai|Gibbs|gibbs")
+    assert_refused(run("sample", "none.uai"), 2, "none.uai|Gibbs|gibbs")
     write_evidence({0: 0}, "given")
     assert_refused(run("infer", "none.uai", "-e", "given", "--json"), 2, "none.uai with evidence given: ")
     assert run("info", "none.uai").code == 0

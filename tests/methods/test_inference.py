@@ -204,12 +204,23 @@ def test_unknown_methods_and_options_of_others_are_refused():
     with pytest.raises(UnfitMethodError, match="method must be one of auto, exact"):
         infer(TINY, method="magic")
     for method, option in (
-        ("exact", {"num_sweeps": 10}), ("auto", {"num_chains": 4}), ("loopy-bp", {"seed": 1}),
+        ("exact", {"num_sweeps": 10}), ("auto", {"num_chains": 4}), ("loopy-bp", {"num_starts": 1}),
         ("gibbs", {"norm_bound": 2.0}), ("mean-field", {"checkpoint": "x"}), ("projected", {"memory_limit": 1e9}),
     ):  # fmt: skip
         name = next(iter(option))
         with pytest.raises(ValueError, match=f"{name} must not be given with method '{method}': it is for"):
             infer(TINY, method=method, **option)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "perfect"])
+def test_every_method_takes_a_seed_and_threads(method):
+    """The seed is in the provenance, also of methods that make no use of it, and so is the method asked for."""
+    limit = {} if method in ("exact", "auto", "loopy-bp", "mean-field") else {"time_limit": 1.0}
+    model = ising_grid(3, 3, coupling_max=0.3, attractive=True, seed=0)
+    result = infer(model, method=method, seed=5, num_threads=1, **limit)
+    assert result.provenance["seed"] == 5
+    assert result.provenance["options"]["method"] == method
+    assert isinstance(infer(model, method=method, **limit).provenance["seed"], int)
 
 
 def test_impossible_evidence_is_refused_by_all():

@@ -12,8 +12,8 @@ import typer
 import fastmix
 from fastmix.cli import console, files
 from fastmix.cli.options import AsJson, Cluster, Evidence, Model, NumWorkers, takes
-from fastmix.io import format_names, write_answer, write_mar, write_pr
-from fastmix.io.answers import answer_suffix
+from fastmix.io import format_names, write_answer
+from fastmix.io.answers import answer_suffix, missing_answer
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -157,7 +157,14 @@ def _give_batch(models: list[str], answers: Iterator[Outcome], folder: str | Non
     worst = 0
     try:
         for path, outcome in zip(models, answers, strict=True):
-            row: dict[str, Any] = {"file": path, "method": None, "status": "", "log_z": None, "seconds": None}
+            row: dict[str, Any] = {
+                "file": path,
+                "method": None,
+                "status": "",
+                "log_z": None,
+                "log_z_kind": "unknown",
+                "seconds": None,
+            }
             if isinstance(outcome, tuple):
                 note, code = outcome
                 row["status"] = "bad file" if code == 3 else "refused" if code == 2 else "not_converged"
@@ -165,11 +172,11 @@ def _give_batch(models: list[str], answers: Iterator[Outcome], folder: str | Non
             else:
                 if folder is not None:
                     place = os.path.join(folder, "stdin" if path == "-" else os.path.basename(path))
-                    write_mar(outcome.marginals, f"{place}.MAR")
-                    if outcome.log_z is not None:
-                        write_pr(outcome.log_z, f"{place}.PR")
+                    for suffix in (".MAR", ".PR"):
+                        if missing_answer(outcome, suffix.lower()) is None:
+                            write_answer(outcome, f"{place}{suffix}")
                 code = int(outcome.status != "ok")
-                row |= {name: getattr(outcome, name) for name in ("method", "status", "log_z")}
+                row |= {name: getattr(outcome, name) for name in ("method", "status", "log_z", "log_z_kind")}
                 row["seconds"] = outcome.stats["seconds"]
                 note = "" if not code else console.explain_status(outcome)
             rows.append({**row, "note": note})

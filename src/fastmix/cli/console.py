@@ -15,7 +15,7 @@ import typer
 from fastmix._clock import plain_console
 from fastmix.errors import BadFileError, FastmixError, FormatError, NotConvergedError, printable
 from fastmix.io import write_answer, write_mar, write_model, write_mpe
-from fastmix.io.answers import json_text
+from fastmix.io.answers import answer_suffix, json_text, missing_answer
 from fastmix.io.bif import write_bif
 from fastmix.io.files import display_name
 from fastmix.model import MarkovRandomField
@@ -151,10 +151,16 @@ def finish(
     what that is on stdout, is not shown. The checkpoint of a run that is over goes.
     """
     for path in outputs:
-        write_answer(result, path, plain)
+        missing = missing_answer(result, plain if path == "-" else answer_suffix(path))
+        if missing is None:
+            write_answer(result, path, plain)
+        else:
+            message(f"{display_name(path)} is not written: {missing}")
     if as_json:
         emit_json({**result.to_dict(), **facts}, *about)
-    elif not outputs:
+    elif outputs:
+        _tell_guarantee(result)
+    else:
         show()
     if checkpoint is not None and result.stats["stopped_by"] not in ("interrupt", "time_limit"):
         sys.stdout.flush()  # the answer may be there
@@ -222,18 +228,28 @@ def _tell_bracket(result: BracketResult) -> None:
 
 def show_marginals(result: InferenceResult) -> None:
     """Marginals on stdout: a table for a terminal, MAR text for a pipe; the summary goes to stderr."""
-    if sys.stdout.isatty():
+    if result.log_z_kind == "zero":
+        pass
+    elif sys.stdout.isatty():
         _marginal_table(result)
     else:
         write_mar(result.marginals, "-")
     log_z = "" if result.log_z is None else f", log Z = {result.log_z:.6f}"
+    if result.log_z_kind == "zero":
+        log_z = ", Z = 0 (proven): there are no marginals"
     seconds = result.stats.get("seconds")
     message(f"method {result.method}, status {result.status}{log_z}, {seconds:.3g} s")
-    for name in ("reason", "guarantee"):
-        if result.stats.get(name):
-            message(f"{name}: {result.stats[name]}")
+    if result.stats.get("reason"):
+        message(f"reason: {result.stats['reason']}")
+    _tell_guarantee(result)
     if result.bracket is not None:
         _tell_bracket(result.bracket)
+
+
+def _tell_guarantee(result: Any) -> None:
+    """What is known about the answer, on stderr, whether it is shown or goes to files."""
+    if result.stats.get("guarantee"):
+        message(f"guarantee: {result.stats['guarantee']}")
 
 
 def explain_status(result: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix.errors import BadFileError, ImpossibleEvidenceError, Interrupted, ModelError
+from fastmix.errors import BadFileError, ImpossibleEvidenceError, ImpossibleModelError, Interrupted, ModelError
 from fastmix.io import format_of, read_evidence, read_mar, read_model_or_network
 from fastmix.io.answers import answer_suffix
 from fastmix.io.files import check_folder, check_writable, decode_text, display_name, read_bytes
@@ -125,15 +125,15 @@ def read(function: Callable[..., T], path: str, **options: Any) -> T:
 def blaming_input(path: str, evidence: str | None = None) -> Iterator[None]:
     """Errors of a model that come from the content of the input files become a :class:`BadFileError`, which names them.
 
-    Evidence that has probability zero is no fault of a file, and stays an :class:`ImpossibleEvidenceError`.
+    A model or evidence that has probability zero is no fault of a file: their errors stay what they are.
     """
     files = display_name(path)
     if evidence is not None:
         files += f" with evidence {display_name(evidence)}"
     try:
         yield
-    except ImpossibleEvidenceError as error:
-        raise ImpossibleEvidenceError(f"{files}: {error}") from error
+    except (ImpossibleEvidenceError, ImpossibleModelError) as error:
+        raise type(error)(f"{files}: {error}") from error
     except ModelError as error:
         raise BadFileError(f"{files}: {error}") from error
 

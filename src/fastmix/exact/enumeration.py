@@ -8,7 +8,7 @@ import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
-from fastmix.errors import ModelError, ResourceError
+from fastmix.errors import ImpossibleModelError, ResourceError
 from fastmix.model import MarkovRandomField, check_model
 
 __all__ = ["Enumeration", "enumerate_model"]
@@ -50,7 +50,7 @@ def enumerate_model(model: MarkovRandomField, *, max_configurations: int = 1 << 
     log_weights = np.asarray(model.log_weight(configurations))
     top = float(log_weights.max())
     if top == -np.inf:
-        raise ModelError("no configuration has positive probability")
+        raise ImpossibleModelError("no configuration has positive probability")
     weights = np.exp(log_weights - top)
     z = float(weights.sum())
     probabilities = weights / z

@@ -16,7 +16,7 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
-from fastmix.errors import ModelError
+from fastmix.errors import ImpossibleModelError
 from fastmix.exact.junction_tree import JunctionTree, model_factors, plan_tree
 from fastmix.exact.program import Answer
 from fastmix.model import MarkovRandomField
@@ -137,7 +137,9 @@ class PrunedTree(JunctionTree):
         sums, scales = np.empty((2, int(model.num_states.max()))), np.empty(len(leaves.variables))
         log_scale = float(sum_up(leaves, unary, model.log_pairwise, sums, scales))
         if log_scale == -np.inf:
-            raise ModelError("no configuration has positive probability: hard constraints contradict each other")
+            raise ImpossibleModelError(
+                "no configuration has positive probability: hard constraints contradict each other"
+            )
         tables = unary[self.unary_positions], model.log_pairwise[self.pairwise_positions], model.log_factors
         return unary, JunctionTree(self.core._sibling(*tables, model.log_constant + log_scale), self.tree)
 

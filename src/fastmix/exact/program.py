@@ -13,7 +13,7 @@ import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
-from fastmix.errors import ModelError
+from fastmix.errors import ImpossibleModelError
 from fastmix.exact import program_kernels as kernels
 from fastmix.exact.planner import Factors, Row, Sequence, merge, strides
 from fastmix.model.build import offsets_of
@@ -211,8 +211,8 @@ class Program:
 class Run:
     """The tables of one run through a program, forward, and ``backward`` where marginals are wanted, and log Z.
 
-    The same bits with and without the compiler. A :class:`ModelError` if no configuration has positive probability, an
-    :class:`UnderflowError` if ordinary arithmetic would not do.
+    The same bits with and without the compiler. An :class:`ImpossibleModelError` if no configuration has positive
+    probability, an :class:`UnderflowError` if ordinary arithmetic would not do.
     """
 
     def __init__(
@@ -255,7 +255,9 @@ class Run:
                 np.matmul(left, right, out=out)
             verdict = self.kernel(*self.inputs, mode, limits, start, stop, program.scratch, *self.changed)
             if verdict == kernels.IMPOSSIBLE:
-                raise ModelError("no configuration has positive probability: hard constraints contradict each other")
+                raise ImpossibleModelError(
+                    "no configuration has positive probability: hard constraints contradict each other"
+                )
             if verdict == kernels.UNDERFLOW:
                 raise UnderflowError
 

@@ -30,7 +30,8 @@ from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.model import MarkovRandomField
 
 __all__ = [
-    "answer_suffix", "csv_cell", "evidence_in", "json_text", "number_observations", "parse_observations",
+    "answer_suffix", "csv_cell", "evidence_in", "json_text", "missing_answer", "number_observations",
+    "parse_observations",
     "parse_observations_json", "read_evidence", "read_mar", "read_mpe", "read_pr", "register_answer", "write_answer",
     "write_evidence", "write_mar", "write_mpe", "write_pr",
 ]  # fmt: skip
@@ -236,13 +237,19 @@ def write_answer(result: Any, path: PathLike, plain: str = ".mar") -> None:
     ``.MAR`` marginals, ``.PR`` log10 Z, ``.MPE`` states, ``.json`` everything but draws, ``.csv`` a table with a row
     for every state, ``.npz`` marginals, standard errors and draws as arrays.
     """
-    _WRITERS[plain if path == "-" else answer_suffix(path)](result, path)
+    suffix = plain if path == "-" else answer_suffix(path)
+    if (missing := missing_answer(result, suffix)) is not None:
+        raise ValueError(f"{display_name(path)} cannot be written: {missing}")
+    _WRITERS[suffix](result, path)
 
 
-def _answer_pr(result: Any, path: PathLike) -> None:
-    if result.log_z is None:
-        raise ValueError(f"the method {result.method} gives no log Z to write to {path}")
-    write_pr(result.log_z, path)
+def missing_answer(result: Any, suffix: str) -> str | None:
+    """Why a result has nothing to write to a file with a suffix such as ``.pr``, in a sentence; None where it has."""
+    if getattr(result, "log_z_kind", None) == "zero" and suffix != ".json":
+        return "Z = 0 is proven, so that there are no marginals and no finite log Z"
+    if suffix == ".pr" and result.log_z is None:
+        return f"{result.method} ({result.status}) has no log Z that means anything"
+    return None
 
 
 def _answer_json(result: Any, path: PathLike) -> None:
@@ -293,7 +300,7 @@ def json_text(data: Mapping[str, Any]) -> str:
 
 _WRITERS: dict[str, Callable[[Any, PathLike], None]] = {
     ".mar": lambda result, path: write_mar(result.marginals, path),
-    ".pr": _answer_pr,
+    ".pr": lambda result, path: write_pr(result.log_z, path),
     ".mpe": lambda result, path: write_mpe(result.states, path),
     ".json": _answer_json,
     ".csv": _answer_csv,

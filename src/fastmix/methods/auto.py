@@ -5,6 +5,7 @@ The thresholds of the choice are measured, see docs/choosing.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,11 +14,12 @@ import numpy as np
 from fastmix._checks import check_positive
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import format_bytes, parse_bytes
-from fastmix.errors import ImpossibleEvidenceError, Interrupted, ModelError, ResourceError
+from fastmix.errors import FastmixError, Interrupted, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.exact.junction_tree import kept_tree
 from fastmix.exact.solver import too_late
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, option
+from fastmix.methods.support import supported
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.reduce import Reduction, forbid_others, reduce_model
 from fastmix.results import InferenceResult, Status
@@ -46,6 +48,7 @@ class _MemoryLimited(Method):
 
     gives_log_z: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
+    answers_zero: ClassVar[bool] = True
     share: ClassVar[float] = 1.0  # of a time limit that a plan that is kept may take
 
     memory_limit: float | None = option(help="Such as 4GiB; half of the free memory by default.", parse=parse_bytes)
@@ -90,14 +93,7 @@ class Exact(_MemoryLimited):
             plan = plan_exact(model, memory_limit=self.memory_limit, clock=clock, reduced=True)
             if clock.limit is not None and plan.seconds > clock.left():
                 raise too_late(clock, plan.tree)
-        try:
-            return plan.run(clock, edge_marginals=context.edge_marginals is not False)  # they cost little
-        except ModelError as error:
-            if context.given and "impossible" not in str(error):
-                reason = str(error).partition(": ")[2] or str(error)
-                message = f"evidence must have positive probability, but it is impossible: {reason}"
-                raise ImpossibleEvidenceError(message) from None
-            raise
+        return plan.run(clock, edge_marginals=context.edge_marginals is not False)  # they cost little
 
 
 @dataclass(frozen=True)
@@ -109,41 +105,97 @@ class Auto(_MemoryLimited):
 
     name: ClassVar[str] = "auto"
     shares: ClassVar[bool] = True
+    on_gpu: ClassVar[bool] = True
     share: ClassVar[float] = _EXACT_SHARE / 2  # surely chosen
 
     def run(self, model: MarkovRandomField, context: Context) -> InferenceResult:
-        """The answer of the method chosen, with the reason in ``stats``."""
+        """The answer of the first method that has one, with the reason in ``stats``.
+
+        A method that guarantees nothing has the status ``unverified`` unless bounds support it
+        (:func:`fastmix.methods.support.supported`).
+        """
+        if context.backend == "cuda":
+            from fastmix.chains.cuda.device import require_cuda
+
+            require_cuda()  # no other method is an answer to that
+            context = replace(context, backend="auto")
+        refusals: list[FastmixError] = []
+        choices = _choices(model, self.memory_limit, context, refusals)
+        while (choice := _next_choice(choices)) is not None:
+            try:
+                method, result, reason = self._answer(choice, model, context)
+            except (NotConvergedError, ResourceError, UnfitMethodError) as error:
+                refusals.append(error)
+                continue
+            stats = {"guarantee": method.guarantee, **result.stats, "reason": reason}
+            result = replace(result, stats=stats)
+            judged = result.status is not Status.OK or result.log_z_kind == "exact"
+            return result if judged or not method.needs_support else supported(result, context, self.memory_limit)
+        kind = ResourceError if any(isinstance(error, ResourceError) for error in refusals) else UnfitMethodError
+        raise kind("no method has an answer: " + "; ".join(dict.fromkeys(map(str, refusals))))
+
+    def _answer(
+        self, choice: Choice, model: MarkovRandomField, context: Context
+    ) -> tuple[Method, InferenceResult, str]:
+        """What a choice led to: the method that answered, its answer, and the reason for it."""
         clock = context.clock
-        try:
-            choice = _choose(model, self.memory_limit, clock.part(1.0), context.log_z)
-        except KeyboardInterrupt:
-            raise Interrupted("interrupted while a method was chosen, before there was anything to report") from None
-        result: InferenceResult | None = None
-        tried: InferenceResult | None = None
         if choice.plan is not None:
             # By its estimate there is time: without a limit of the user's own it may take as long as it takes.
             limit = Clock() if clock.asked is None else clock.part(_EXACT_RUN)
-            try:
-                result = Exact(self.memory_limit).run(model, replace(context, clock=limit), choice.plan)
-            except ResourceError:
-                choice = _choose_other(model, "exact inference took longer than it seemed to", clock, context.log_z)
-        method, reason = choice.chosen, choice.reason
-        if choice.trial is not None and result is None:
+            exact = Exact(self.memory_limit)
+            return exact, exact.run(model, replace(context, clock=limit), choice.plan), choice.reason
+        tried: InferenceResult | None = None
+        if choice.trial is not None:
             tried = _run(choice.trial, model, context, clock.part(_TRIAL, quiet=True))
+            reason = choice.reason
             if tried.status is Status.OK:
-                method, reason = choice.trial, f"{reason}; but chains from many starts agree after a short run"
-            if tried.status is Status.INTERRUPTED or (method is choice.trial and tried.stats["stopped_by"] == "done"):
-                method, result = choice.trial, tried
-        if result is None:
-            try:
-                result = _run(method, model, context, clock.part(1.0))
-            except KeyboardInterrupt:
-                if tried is None or choice.trial is None:
-                    raise
-                stats = {**tried.stats, "stopped_by": "interrupt"}
-                method, result = choice.trial, replace(tried, status=Status.INTERRUPTED, stats=stats)
-        stats = {"guarantee": method.guarantee, **result.stats, "reason": reason}
-        return replace(result, stats=stats)
+                reason += "; but chains from many starts agree after a short run"
+            if tried.status is Status.INTERRUPTED or (
+                tried.status is Status.OK and tried.stats["stopped_by"] == "done"
+            ):
+                return choice.trial, tried, reason
+            if tried.status is Status.OK:
+                choice = Choice(choice.trial, reason, trial=choice.trial)
+        try:
+            return choice.chosen, _run(choice.chosen, model, context, clock.part(1.0)), choice.reason
+        except KeyboardInterrupt:
+            if tried is None or choice.trial is None:
+                raise
+            stats = {**tried.stats, "stopped_by": "interrupt"}
+            return choice.trial, replace(tried, status=Status.INTERRUPTED, stats=stats), choice.reason
+
+
+def _choices(
+    model: MarkovRandomField, memory_limit: float | None, context: Context, refusals: list[FastmixError]
+) -> Iterator[Choice]:
+    """The methods to try, the most fitting first, each after those before it have refused.
+
+    Last come those that guarantee nothing but can answer for any model.
+    """
+    from fastmix.methods.loopy_bp import LoopyBP
+    from fastmix.methods.mean_field import MeanField
+    from fastmix.methods.sampler import Gibbs
+
+    clock = context.clock
+    first = _choose(model, memory_limit, clock.part(1.0), context.log_z)
+    yield first
+    made = {first.chosen.name}
+    if first.plan is not None:
+        second = _choose_other(model, "exact inference took longer than it seemed to", clock, context.log_z)
+        made.add(second.chosen.name)
+        yield second
+    last: tuple[Method, ...] = (LoopyBP(),) if context.log_z else (Gibbs(), LoopyBP(), MeanField())
+    for method in last:
+        if method.name not in made and method.fits(model) is None:
+            yield Choice(method, str(refusals[-1]))
+
+
+def _next_choice(choices: Iterator[Choice]) -> Choice | None:
+    """The next choice, None after the last."""
+    try:
+        return next(choices, None)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted while a method was chosen, before there was anything to report") from None
 
 
 def _run(method: Method, model: MarkovRandomField, context: Context, clock: Clock) -> InferenceResult:

@@ -27,10 +27,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from fastmix._checks import check_backend, check_threads, choose_seed
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
-from fastmix.errors import Interrupted, ResourceError, UnfitMethodError
+from fastmix.errors import (
+    ImpossibleEvidenceError,
+    ImpossibleModelError,
+    Interrupted,
+    ResourceError,
+    UnfitMethodError,
+)
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.results import InferenceResult, Status, plain_evidence, provenance
+from fastmix.results import InferenceResult, Status, ZeroResult, plain_evidence, provenance
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -78,7 +84,7 @@ class Method:
 
     name: ClassVar[str]  #: by which users call it
     guarantee: ClassVar[str] = "none"  #: what is known about its answers
-    #: Whether seed, num_threads, backend="cuda" and log_z=True mean something to it.
+    #: Whether seed, num_threads, backend="cuda" and log_z=True mean something to it; the first two are for all methods.
     seeded: ClassVar[bool] = True
     threaded: ClassVar[bool] = True
     on_gpu: ClassVar[bool] = False
@@ -86,6 +92,9 @@ class Method:
     takes_factors: ClassVar[bool] = False  #: whether models may have factors over three or more variables
     drops_forbidden: ClassVar[bool] = True  #: whether states that a unary forbids are taken out before run()
     shares: ClassVar[bool] = False  #: whether it has chains that an executor can run
+    answers_zero: ClassVar[bool] = False  #: whether Z = 0, once proven, is an answer: not where draws are made
+    #: Whether ``ok`` says nothing about its errors: then ``auto``, where it chose the method, looks for support.
+    needs_support: ClassVar[bool] = False
 
     def check(self, model: MarkovRandomField) -> None:
         """Raise an :class:`UnfitMethodError` that says why, where the method cannot answer for this model."""
@@ -179,16 +188,11 @@ def options_of(method: type[Method]) -> dict[str, dataclasses.Field[Any]]:
     return {f.name: f for f in fields(method)}
 
 
-def _takes(method: type[Method], name: str) -> bool:
-    flag = {"seed": "seeded", "num_threads": "threaded"}.get(name)
-    return name in options_of(method) if flag is None else getattr(method, flag)
-
-
 def refuse_unknown(method: type[Method], given: Mapping[str, Any]) -> None:
     """A ValueError for an option that a method does not have, which says whose it is."""
     for name in given:
-        if not _takes(method, name):
-            takers = [other for other in method_names() if other != "auto" and _takes(find_method(other), name)]
+        if name not in options_of(method):
+            takers = [other for other in method_names() if other != "auto" and name in options_of(find_method(other))]
             if takers:
                 raise ValueError(f"{name} must not be given with method {method.name!r}: it is for {', '.join(takers)}")
             raise ValueError(f"{name} is an option of no method; {method.name!r} takes {', '.join(options_of(method))}")
@@ -225,8 +229,6 @@ def run_method(
     check_model(model)
     backend = "cpu" if backend is None else backend
     check_backend(backend)
-    given = {"seed": seed, "num_threads": num_threads}
-    refuse_unknown(type(method), {name: value for name, value in given.items() if value is not None})
     if backend == "cuda" and not method.on_gpu:
         raise UnfitMethodError(
             f"backend must be cpu for the method {method.name}, got 'cuda'; gibbs and tempered can run on a GPU"
@@ -249,33 +251,54 @@ def run_method(
     chosen_seed, threads = choose_seed(seed if saved is None else saved), check_threads(num_threads)
     with listening(progress, method.name) as listener:
         clock = Clock(time_limit, default=method.budget(), listener=listener, what=method.name)
-        try:
-            reduction = method.reduce(model, evidence, clock)
-        except OutOfTimeError:
-            raise ResourceError(
-                f"the time limit of {clock.limit:g} s was over before evidence and forbidden states were taken out "
-                "of the model: give it more time"
-            ) from None
         context = Context(
-            chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), reduction, certify, pool
+            chosen_seed, clock, threads, backend, edge_marginals, log_z, bool(evidence), None, certify, pool
         )
-        if (reason := method.fits(reduction.model)) is not None:
-            raise UnfitMethodError(reason)
-        result = method.run(reduction.model, context)
-    options = {f.name: _plain(getattr(method, f.name)) for f in fields(method)}
+        try:
+            result = _run_reduced(method, model, evidence, context)
+        except ImpossibleModelError as error:
+            result = _answer_zero(method, model, bool(evidence), error)
+    options: dict[str, Any] = {"method": method.name}
+    options |= {f.name: _plain(getattr(method, f.name)) for f in fields(method)}
     options |= result.provenance.get("options", {})
     options |= {"evidence": plain_evidence(evidence), "time_limit": clock.asked, "backend": backend}
     options |= {name: True for name, asked in (("edge_marginals", edge_marginals), ("log_z", log_z)) if asked}
-    origin = provenance(
-        model, seed=chosen_seed if method.seeded else None, device=result.provenance.get("device", "cpu"), **options
-    )
+    origin = provenance(model, seed=chosen_seed, device=result.provenance.get("device", "cpu"), **options)
     stats = {"guarantee": method.guarantee, "stopped_by": "done", "backend": "cpu", **result.stats, **clock.stats()}
     stats["time_limit"] = clock.limit
-    expansion = {} if reduction.model is model else result._expansion(reduction)
-    result = replace(result, **expansion, stats=stats, provenance=origin)
+    result = replace(result, stats=stats, provenance=origin)
     if result.status == Status.INTERRUPTED:
         raise Interrupted(f"{method.name} was interrupted; the result so far is in this exception", result)
     return result
+
+
+def _run_reduced(
+    method: Method, model: MarkovRandomField, evidence: Evidence | None, context: Context
+) -> InferenceResult:
+    """The answer of a method for what evidence and forbidden states leave of a model, told of all its variables."""
+    clock = context.clock
+    try:
+        reduction = method.reduce(model, evidence, clock)
+    except OutOfTimeError:
+        raise ResourceError(
+            f"the time limit of {clock.limit:g} s was over before evidence and forbidden states were taken out "
+            "of the model: give it more time"
+        ) from None
+    if (reason := method.fits(reduction.model)) is not None:
+        raise UnfitMethodError(reason)
+    result = method.run(reduction.model, replace(context, reduction=reduction))
+    expansion = {} if reduction.model is model else result._expansion(reduction)
+    return replace(result, **expansion)
+
+
+def _answer_zero(method: Method, model: MarkovRandomField, given: bool, error: ImpossibleModelError) -> ZeroResult:
+    """The answer that Z = 0; an error where that is due to evidence, and from methods that make draws."""
+    if given:
+        message = f"evidence must have positive probability, but it is impossible: {error}"
+        raise ImpossibleEvidenceError(message) from None
+    if not method.answers_zero:
+        raise UnfitMethodError(f"the method {method.name} has nothing to draw, Z = 0: {error}") from None
+    return ZeroResult.of(model, method.name, str(error))
 
 
 def _plain(value: Any) -> Any:

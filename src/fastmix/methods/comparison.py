@@ -254,7 +254,9 @@ def compare(
 def _row(
     model: MarkovRandomField, name: str, result: InferenceResult, trusted: FloatArray | None, seconds: float
 ) -> Row:
-    error = None if trusted is None else marginal_errors(model, result.node_marginals, trusted)
+    error: FloatArray | None = None
+    if trusted is not None and result.log_z_kind != "zero":
+        error = marginal_errors(model, result.node_marginals, trusted)
     return Row(
         method=name,
         status=str(result.status),

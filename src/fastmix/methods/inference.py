@@ -53,12 +53,12 @@ def infer(
     log_z : bool
         Whether log Z is wanted: ``auto`` takes a method that has one, others that have none are refused.
     seed : int, optional
-        Drawn and returned when not given.
+        Drawn and returned when not given. Methods without random numbers, such as ``exact``, make no use of it.
     num_threads : int, optional
-        All cores by default.
+        All cores by default. Methods that run on one core make no use of it.
     backend : {"cpu", "cuda", "auto"}, optional
         Where Gibbs sampling or replica exchange runs, see their functions. Other methods run on the CPU, and refuse
-        ``cuda``.
+        ``cuda``; with ``auto`` it needs a GPU, which is used if one of those two is what is chosen.
     time_limit : float, optional
         Seconds, without those of compiling, after which what has been collected is returned. Without it 60 seconds
         hold (``stats["time_limit"]``), except for exact and perfect inference by name, and for samplers that were told
@@ -81,15 +81,19 @@ def infer(
         ``method`` is the one that ran; ``stats["guarantee"]`` says what is known about the answer, ``stats["seconds"]``
         how long it took, ``stats["compile_seconds"]`` how many of them went to compiling, ``stats["stopped_by"]`` what
         ended the run (``done``, ``accuracy``, ``time_limit``, ``interrupt``), and with ``auto`` ``stats["reason"]`` why
-        the method was chosen.
+        the method was chosen. Where ``auto`` had to take a method that guarantees nothing, such as belief propagation,
+        its status is ``unverified`` unless proven bounds show that no marginal is off by more than 0.05. Where Z = 0
+        is proven, ``log_z`` is -inf, ``log_z_kind`` is ``zero`` and there are no marginals
+        (:class:`fastmix.results.ZeroResult`).
 
     Raises
     ------
     ResourceError
         If the method named needs more memory or time than the limit.
     UnfitMethodError
-        If the method is unknown, or cannot handle the model; nothing has been run then.
-    ModelError
+        If the method is unknown, or cannot handle the model; nothing has been run then. Also where it makes draws and
+        the model has no configuration of positive probability.
+    ImpossibleEvidenceError
         If the evidence has probability zero.
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` is the answer so far, None before there is one.
@@ -110,7 +114,7 @@ def infer(
         chosen, model, evidence=evidence, edge_marginals=edge_marginals, log_z=log_z, seed=seed,
         num_threads=num_threads, backend=backend, time_limit=share, progress=progress, executor=executor,
     )  # fmt: skip
-    return _with_bracket(result, evidence, limit, progress) if bracket else result
+    return _with_bracket(result, evidence, limit, progress) if bracket and result.log_z_kind != "zero" else result
 
 
 def _with_bracket(

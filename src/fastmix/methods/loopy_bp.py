@@ -80,6 +80,8 @@ class LoopyBP(Method):
     threaded: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
+    answers_zero: ClassVar[bool] = True
+    needs_support: ClassVar[bool] = True
 
     message_order: MessageOrder = option("parallel", help="Order of messages: parallel or residual.")
     damping: float | None = option(help="Weight of the old message, from 0 to below 1; as needed by default.")
@@ -198,13 +200,13 @@ def loopy_bp(
     LoopyBPResult
         ``status`` is ``not_converged`` when the messages still moved after ``max_iter`` iterations: the marginals are
         those of the last messages, those of edges need not agree with those of variables, and ``log_z`` is None.
-        ``history`` holds the
-        changes, ``stats`` the iterations, the damping at the end, the kernel and the seconds.
+        ``history`` holds the changes, ``stats`` the iterations, the damping at the end, the kernel and the seconds.
 
     Raises
     ------
-    ModelError
-        If the evidence is impossible, or the model has no configuration, as far as a search can show.
+    ImpossibleEvidenceError
+        If the evidence is impossible, as far as a search can show. Where that shows that the model itself has no
+        configuration, a :class:`fastmix.results.ZeroResult` comes back.
 
     Notes
     -----

@@ -66,6 +66,8 @@ class MeanField(Method):
     guarantee: ClassVar[str] = "none about the marginals; the bound on log Z is proven"
     threaded: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = True
+    answers_zero: ClassVar[bool] = True
+    needs_support: ClassVar[bool] = True
 
     num_starts: int = option(10, help="Starts, of which the best bound is kept.")
     max_iter: int = option(1000, help="Sweeps of every start at most.")
@@ -154,8 +156,9 @@ def mean_field(
 
     Raises
     ------
-    ModelError
-        If the evidence is impossible, or the model has no configuration, as far as a search can show.
+    ImpossibleEvidenceError
+        If the evidence is impossible, as far as a search can show. Where that shows that the model itself has no
+        configuration, a :class:`fastmix.results.ZeroResult` comes back.
 
     Notes
     -----

@@ -22,14 +22,18 @@ def reduce_to_supported(model: MarkovRandomField, evidence: Evidence | None, clo
 
     A state goes when some neighbor has no state left that the edge between them allows beside it, and so on until
     nothing more goes (arc consistency). Such states have probability zero, and belief propagation would find the same
-    ones by itself, through messages of minus infinity: without them every message stays finite. A :class:`ModelError`
-    if a variable has no state left, or a search shows that no configuration has positive probability (an odd cycle in
-    two colors has partners for every state); where the search gives up, the model passes.
+    ones by itself, through messages of minus infinity: without them every message stays finite.
+
+    Raises
+    ------
+    ImpossibleModelError, or ImpossibleEvidenceError
+        If a variable has no state left, or a search shows that no configuration has positive probability (an odd cycle
+        in two colors has partners for every state); where the search gives up, the model passes.
     """
     check_model(model)
     reduction = reduce_model(model, evidence, fold_single=True, clock=clock)
     small = reduction.model
-    if small.log_pairwise.size and small.log_pairwise.min() == -np.inf:
+    if small.has_forbidden:
         find_allowed(small, small.log_unary, bool(evidence), clock)
     return reduction
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.errors import ModelError, UnfitMethodError
+from fastmix.errors import UnfitMethodError
 from fastmix.methods.preparation import find_allowed
 from fastmix.model import MarkovRandomField
 from fastmix.results import best_states
@@ -44,7 +44,8 @@ def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator
     """Configurations (count, n) at random among those that the unaries allow.
 
     Uniformly, but where starts matter those that are forbidden are replaced by allowed ones near them, after the limit
-    of the clock by those found so far.
+    of the clock by those found so far. An :class:`fastmix.errors.ImpossibleModelError` where the search shows that
+    there are none.
     """
     states = _uniform_states(model, count, rng)
     if starts_matter(model):
@@ -55,10 +56,7 @@ def random_states(model: MarkovRandomField, count: int, rng: np.random.Generator
                 continue
             scores = rng.random(len(model.log_unary))
             scores[model.unary_offsets[:-1] + states[k]] += 1.0
-            try:
-                found = find_allowed(model, scores)
-            except ModelError as error:
-                raise UnfitMethodError(f"chains cannot start: {error}") from None
+            found = find_allowed(model, scores)
             if found is None:
                 raise UnfitMethodError(
                     "chains cannot start: the search for a configuration of positive probability was given up; use "

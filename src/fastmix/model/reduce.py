@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import as_float_array, describe
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.errors import ImpossibleEvidenceError, ModelError
+from fastmix.errors import ImpossibleEvidenceError, ImpossibleModelError, ModelError
 from fastmix.graphs.basics import run_loop
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
@@ -342,7 +342,7 @@ def impossible(given: bool, why: str = "") -> ModelError:
     reason = f": {why}" if why else ""
     if given:
         return ImpossibleEvidenceError(f"evidence must have positive probability, but it is impossible{reason}")
-    return ModelError(f"the model has no configuration of positive probability{reason}")
+    return ImpossibleModelError(f"the model has no configuration of positive probability{reason}")
 
 
 def _kept_entries(model: MarkovRandomField, kept_edge: BoolArray, kept_state: BoolArray) -> IntArray:
