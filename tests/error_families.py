@@ -12,7 +12,7 @@ from fastmix import MarkovRandomField
 from fastmix.graphs import complete_edges, grid_edges
 from fastmix.instances import ising_grid
 
-__all__ = ["biased_run", "strongly_coupled"]
+__all__ = ["attractive", "biased_run", "strongly_coupled"]
 
 
 def biased_run(seed: int) -> tuple[MarkovRandomField, float, NDArray[np.int64] | None]:
@@ -55,3 +55,26 @@ def strongly_coupled(seed: int, longest: int = 200) -> MarkovRandomField:
     n = int(edges.max()) + 1
     unaries = [rng.normal(size=4) for _ in range(n)]
     return MarkovRandomField.from_tables(unaries, edges.tolist(), [strength * rng.normal(size=(4, 4)) for _ in edges])
+
+
+def attractive(seed: int) -> MarkovRandomField:
+    """An attractive grid of any strength with fields that oppose each other, are random, or all favor one state."""
+    rng = np.random.default_rng([seed, 41])
+    rows = int(rng.integers(2, 9))
+    cols = int(rng.integers(2, 13))
+    edges, n = grid_edges(rows, cols), rows * cols
+    coupling = 10.0 ** rng.uniform(-1.0, 1.0)
+    if seed % 4 == 0:
+        side = np.where(np.arange(n) % cols < cols / 2, 1.0, -1.0)
+        field = side * 10.0 ** rng.uniform(-1.0, 1.0) * rng.uniform(0.7, 1.3, size=n)
+        return MarkovRandomField.ising(edges, coupling=coupling, field=field)
+    if seed % 4 == 1:
+        field = 10.0 ** rng.uniform(-1.0, 1.0) * rng.normal(size=n)
+        return MarkovRandomField.ising(edges, coupling=coupling * rng.uniform(size=len(edges)), field=field)
+    if seed % 4 == 2:
+        field = 10.0 ** rng.uniform(-2.0, 0.0) * np.abs(rng.normal(size=n))
+        return MarkovRandomField.ising(edges, coupling=coupling * rng.uniform(0.5, 1.0, size=len(edges)), field=field)
+    q = int(rng.integers(3, 6))
+    edges = grid_edges(min(rows, 5), cols)
+    field = 10.0 ** rng.uniform(-1.0, 1.0) * rng.normal(size=(min(rows, 5) * cols, q))
+    return MarkovRandomField.potts(edges, coupling=coupling, num_states=q, field=field)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from error_families import biased_run, strongly_coupled
+from error_families import attractive, biased_run, strongly_coupled
 from fastmix import NotConvergedError, UnfitMethodError, infer, sample, temper
+from fastmix.denoising import anneal
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.results import Status
 
@@ -68,3 +69,25 @@ def test_no_replicas_that_have_not_mixed_claim_an_error_that_does_not_cover(part
     assert unmixed > 50
     assert beyond == 0
     assert violated == 0
+
+
+@pytest.mark.parametrize("num_steps", [150, 20, 5])
+def test_populations_state_what_they_cannot_see(num_steps: int, tell: Tell) -> None:
+    num_ok = beyond = log_z_beyond = 0
+    for seed in range(300):
+        model = attractive(seed)
+        exact = infer(model, method="exact")
+        result = anneal(model, num_steps=num_steps, sweeps_per_step=1 + num_steps // 20, seed=seed, num_threads=1)
+        if result.status != Status.OK:
+            assert result.log_z is None
+            continue
+        num_ok += 1
+        error = np.abs(result.node_marginals - exact.node_marginals)
+        beyond += bool((error > 5.0 * result.std_error + 1e-12).any())
+        if result.log_z is not None:
+            log_z_beyond += bool(abs(result.log_z - exact.log_z) > 5.0 * result.log_z_std_error + 1e-9)
+    counted = f"ok {num_ok} of 300, beyond 5 errors {beyond}, of log Z {log_z_beyond}"
+    tell("annealed, attractive", f"{num_steps} steps", counted)
+    assert num_ok > 100
+    assert beyond <= 0.01 * num_ok
+    assert log_z_beyond == 0

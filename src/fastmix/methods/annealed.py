@@ -22,10 +22,11 @@ from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing
 from fastmix.chains.layout import rows_of
 from fastmix.methods.base import Context, Method, option, run_method
-from fastmix.methods.diagnostics import student_factor
+from fastmix.methods.diagnostics import UNSEEN, student_factor, unseen_errors
 from fastmix.methods.starts import find_modes
 from fastmix.methods.swendsen_wang import ClusterChains, normal_form
 from fastmix.model import Evidence, MarkovRandomField
+from fastmix.model.reduce import certain_entries
 from fastmix.results import DrawResult, InferenceResult, Status
 
 __all__ = ["Annealed", "AnnealedResult", "anneal"]
@@ -40,6 +41,8 @@ _LOOKS, _LOOK_SHARE = 8, 0.1  # at the energies, that the length of a step follo
 _BATCH_UPDATES = 1e7  # between two looks at the clock: a fraction of a second
 _MODES_SHARE = 0.05  # of a time limit, for configurations of large weight to compare with
 _SIGMAS = 5.0  # standard errors of the mean log-weight of the chains, for them to have missed something
+_DISAGREE = "The populations disagree, or miss what is known: take more chains, more steps or more sweeps per step."
+_ROUNDING = 1e-9  # of sums of millions of terms, relative to their size
 _AGREEMENT = 0.02  # mean standard error of a probability over populations, above which they disagree
 
 
@@ -47,11 +50,18 @@ _AGREEMENT = 0.02  # mean standard error of a probability over populations, abov
 class AnnealedResult(InferenceResult):
     """Marginals from annealed populations."""
 
-    std_error: FloatArray  #: of every probability (as ``model.log_unary``), from the differences between populations
+    #: Of every probability (as ``model.log_unary``), from the differences between populations, with what as many sweeps
+    #: may never have met.
+    std_error: FloatArray
     #: (num_populations,), how much each population counts, as the logarithm of its estimate of Z over that of
     #: independent variables; zeros where all count alike.
     log_weights: FloatArray
     states: IntArray  #: (num_populations * num_chains, n), where the chains ended
+
+    @property
+    def advice(self) -> str:
+        """What the status means, in one sentence."""
+        return _DISAGREE if self.status == Status.NOT_MIXED else self.status.advice
 
 
 @dataclass(frozen=True)
@@ -108,13 +118,19 @@ class Annealed(Method):
             short = np.maximum.reduceat(np.maximum(0.0, _known(model, modes, bound) - mean), model.unary_offsets[:-1])
             error = np.hypot(error, np.repeat(short, model.num_states))
         note = "populations agree"
-        if error.size and error.mean() > _AGREEMENT:
+        disagreement = float(error.mean()) if error.size else 0.0
+        error = _with_unseen(model, mean, error, chains, done)
+        if disagreement > _AGREEMENT:
             note = "populations disagree: more chains, smaller steps"
         elif (missed := _missed(model, modes, mean, run.log_weights())) > 0.0:
             note = (
                 f"all chains miss configurations that outweigh theirs by a factor of exp({missed:.3g}): smaller steps"
             )
         status = Status.OK if note == "populations agree" else Status.NOT_MIXED
+        lower = _proven_bound(model, modes)
+        if status != Status.OK:  # populations that have not met can agree on any number
+            log_z = None
+            log_z_error = None
         if stopped_by == "interrupt":
             status = Status.INTERRUPTED
         states = run.engine.get_states()
@@ -125,8 +141,9 @@ class Annealed(Method):
             node_marginals=mean,
             edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
             log_z=log_z,
-            log_z_kind="estimate" if resampled else "unknown",
+            log_z_kind="estimate" if log_z is not None else "unknown" if lower is None else "bound",
             log_z_std_error=log_z_error,
+            log_z_lower=lower,
             stats={
                 "num_steps": run.steps, "num_sweeps": run.sweeps, "updates": run.sweeps * run.updates,
                 "mean_std_error": float(error.mean()) if error.size else 0.0,
@@ -187,7 +204,8 @@ def anneal(
     Returns
     -------
     AnnealedResult
-        Status ``not_mixed`` when the populations disagree, or when known configurations outweigh all that they visit.
+        Status ``not_mixed`` when the populations disagree, or when known configurations outweigh all that they visit;
+        there is no ``log_z`` then, and ``log_z_lower`` is what known configurations prove.
         Costs ``1.5 num_steps sweeps_per_step`` sweeps of every chain.
 
     Raises
@@ -267,6 +285,8 @@ class _Populations:
         variance = float(self.annealing.log_variance.mean())
         error = max(variance / count, student_factor(count - 1) ** 2 * float(ratio.var(ddof=1)) / count)
         error += (0.5 * variance) ** 2  # by which logarithms of means of few chains fall short
+        if self.model.num_edges:  # what all chains together may have missed: each is one look at the model
+            error += (UNSEEN / (count * self.shape[1] + UNSEEN)) ** 2
         mean = float(np.logaddexp.reduce(ratio)) - math.log(count)
         unary = np.logaddexp.reduceat(self.model.log_unary, self.model.unary_offsets[:-1])
         return self.model.log_constant + float(unary.sum()) + mean, math.sqrt(error)
@@ -335,9 +355,38 @@ def _missed(model: MarkovRandomField, modes: IntArray, mean: FloatArray, log_wei
     return max(0.0, float(least - log_weights.mean() - _entropy(mean) - chance))
 
 
+def _proven_bound(model: MarkovRandomField, modes: IntArray) -> float | None:
+    """What log Z is at least by the weights of different configurations, less their rounding; None without any."""
+    if not len(modes):
+        return None
+    bound = float(np.logaddexp.reduce(np.atleast_1d(model.log_weight(modes))))
+    return bound - _ROUNDING * (1.0 + abs(bound) + abs(model.log_constant))
+
+
 def _entropy(mean: FloatArray) -> float:
     """The sum of the entropies of the marginals, at least that of the model."""
     return -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
+
+
+def _with_unseen(
+    model: MarkovRandomField, mean: FloatArray, error: FloatArray, num_chains: int, num_sweeps: int
+) -> FloatArray:
+    """Standard errors with what all chains together may never have met in so many sweeps of each.
+
+    Chains that agree to the last bit have an error of zero among themselves, and may all have missed what is rare. As
+    for other chains (:func:`fastmix.methods.diagnostics.summarise`), 1.5 visits may have been missed of as many
+    independent looks as the error is worth: one of every chain at least, one of every sweep at most.
+    """
+    if not model.num_variables:
+        return error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        looks = mean * np.maximum(1.0 - mean, 0.0) / error**2
+    most = float(num_chains * num_sweeps)
+    looks = np.clip(np.where(error > 0.0, looks, most), float(num_chains), most)
+    looks = np.minimum.reduceat(looks, model.unary_offsets[:-1])
+    result = np.hypot(error, unseen_errors(model, mean, looks, None))
+    result[certain_entries(model)] = 0.0
+    return np.asarray(result)
 
 
 def _known(model: MarkovRandomField, modes: IntArray, log_z: float) -> FloatArray:

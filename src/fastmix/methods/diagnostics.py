@@ -16,8 +16,8 @@ from fastmix.model.reduce import certain_entries
 from fastmix.results import Status
 
 __all__ = [
-    "BatchStatistics", "Summary", "assess_mixing", "log_odds_swings", "student_factor", "student_quantile",
-    "summarise",
+    "UNSEEN", "BatchStatistics", "Summary", "assess_mixing", "log_odds_swings", "student_factor", "student_quantile",
+    "summarise", "unseen_errors",
 ]  # fmt: skip
 
 _CHUNK_ENTRIES = 1 << 18  # numbers worked on at once: 2 MiB a temporary, which stays in the cache
@@ -27,7 +27,7 @@ _LEAST_PARTS = 16  # of all chains together
 _MAX_R_HAT, _MIN_ESS = 1.01, 400.0
 _LEAST_CHAINS = 3  # that can agree without a certificate
 _LEAST_MEMORIES = 100.0  # times that chains can have come back to where some of them were started
-_UNSEEN = 1.5  # visits that what was never seen may have missed: exp(-2 * 1.5) = 5 %
+UNSEEN = 1.5  # visits that what was never seen may have missed: exp(-2 * 1.5) = 5 %
 _RESOLUTION = 2.0**-24  # of conditional probabilities as the kernels add them up
 _NORMAL = 1.959963984540054  # what a normal variable stays within with probability 0.95, in standard deviations
 
@@ -152,17 +152,27 @@ def summarise(
     if model.num_variables:
         starts = model.unary_offsets[:-1]
         entry_ess, r_hat = np.minimum.reduceat(entry_ess, starts), np.maximum.reduceat(r_hat, starts)
-    looks, (i, j) = np.minimum(entry_ess, total / max(1.0, memory)), model.edges.T
-    least = looks.copy()  # of each variable and its neighbors
-    np.minimum.at(least, i, looks[j])
-    np.minimum.at(least, j, looks[i])
-    looks = np.repeat(least, model.num_states)
-    unseen = _spans(model, mean, swings) * _UNSEEN / (looks + _UNSEEN)
+    unseen = unseen_errors(model, mean, np.minimum(entry_ess, total / max(1.0, memory)), swings)
     std_error = np.maximum(np.hypot(std_error, unseen), _RESOLUTION)
     std_error[certain] = 0.0
     for array in (mean, std_error, entry_ess, r_hat):
         array.setflags(write=False)
     return Summary(mean, std_error, entry_ess, r_hat, memory, statistics.num_chains, statistics.num_sweeps)
+
+
+def unseen_errors(
+    model: MarkovRandomField, mean: FloatArray, looks: FloatArray, swings: FloatArray | None
+) -> FloatArray:
+    """What neighborhoods that were never met may have moved every probability by (E,), see :func:`summarise`.
+
+    ``looks`` (n,) are the independent looks at each variable; those at it and at its neighbors count, the fewest.
+    """
+    i, j = model.edges.T
+    least = looks.copy()
+    np.minimum.at(least, i, looks[j])
+    np.minimum.at(least, j, looks[i])
+    looks = np.repeat(least, model.num_states)
+    return np.asarray(_spans(model, mean, swings) * UNSEEN / (looks + UNSEEN))
 
 
 def assess_mixing(
