@@ -37,6 +37,61 @@ def test_images_of_all_modes(tmp_path: Path) -> None:
     np.testing.assert_allclose(load_image(tmp_path / "deep.png"), grey / 255.0, atol=1e-6)
 
 
+def written(path: Path, values: np.ndarray, mode: str | None = None) -> Path:
+    PIL.fromarray(values, mode=mode).save(path) if mode else PIL.fromarray(values).save(path)
+    return path
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_deep_pixels_are_right_or_refused(tmp_path: Path, seed: int) -> None:
+    """Whatever the type of the numbers: never black or white in silence where they are neither."""
+    rng = np.random.default_rng(seed)
+    grey = rng.random((9, 7))
+    deep = np.round(grey * 65535).astype(np.uint16)
+    for suffix in ("png", "tif", "ppm"):
+        path = tmp_path / f"a.{suffix}"
+        if suffix == "ppm":
+            path.write_bytes(b"P5 7 9 65535\n" + deep.astype(">u2").tobytes())
+        else:
+            written(path, deep)
+        np.testing.assert_allclose(load_image(path), grey, atol=1e-4)
+    np.testing.assert_allclose(load_image(written(tmp_path / "f.tif", grey.astype(np.float32))), grey, atol=1e-6)
+    for scale in (3.0, 255.0, 1e6, -1.0):
+        with pytest.raises(FormatError, match=r"f\.tif: .* 0 \(black\) to 1"):
+            load_image(written(tmp_path / "f.tif", (scale * (grey + 0.5)).astype(np.float32)))
+    for most in (200, 2**16 - 1, 2**20, 2**31 - 1):
+        whole = (grey * most).astype(np.int32)
+        with pytest.raises(FormatError, match=r"i\.tif: .* white"):
+            load_image(written(tmp_path / "i.tif", whole))
+    half_clear = np.full((4, 4, 4), 200, dtype=np.uint8)
+    half_clear[..., 3] = 255
+    half_clear[:2, :, 3] = 0
+    image = load_image(written(tmp_path / "clear.png", half_clear))
+    np.testing.assert_allclose(image[:2], 1.0)
+    np.testing.assert_allclose(image[2:], 200 / 255, atol=1e-9)
+    palette = PIL.fromarray(rng.integers(0, 4, (6, 6), dtype=np.uint8), mode="P")
+    palette.putpalette([10, 10, 10, 240, 240, 240, 100, 100, 100, 0, 0, 0] + [0] * 756)
+    palette.save(tmp_path / "p.png")
+    np.testing.assert_allclose(
+        load_image(tmp_path / "p.png"), np.array([10, 240, 100, 0])[np.asarray(palette)] / 255, atol=1e-9
+    )
+
+
+def test_a_picture_does_not_choose_who_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An EPS is handed to Ghostscript by Pillow, whatever the file is called."""
+    pytest.importorskip("PIL.EpsImagePlugin").Ghostscript = None
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("Ghostscript")
+
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", never)
+    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 20 20\n%%EndComments\n0 0 20 20 rectfill\n%%EOF\n"
+    for name in ("a.eps", "a.png", "a.tif"):
+        (tmp_path / name).write_bytes(eps)
+        with pytest.raises(FormatError, match="not an image"):
+            load_image(tmp_path / name)
+
+
 def test_orientation_of_the_camera_is_applied(tmp_path: Path) -> None:
     image = PIL.new("L", (30, 20))
     exif = image.getexif()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import lzma
 import math
 import re
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmix.errors import FormatError
+from fastmix.errors import FormatError, ModelError
 from fastmix.io import (
     answers,
+    read_evidence,
     read_mar,
+    read_model,
     read_mpe,
     read_pr,
     register_answer,
@@ -169,3 +172,64 @@ def test_suffixes_choose_what_is_written(tmp_path: Path, monkeypatch: pytest.Mon
         register_answer(".mar", lambda result, path: None)
     with pytest.raises(ValueError, match=r"-o must name a .*\.txt file, got .*b\.doc"):
         write_answer("an answer", tmp_path / "b.doc")
+
+
+# -- numbers that are too long, too large or not whole ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_states_that_no_double_holds_are_refused(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    states = [int(k) for k in rng.integers(0, 2**53, size=5)]
+    path = tmp_path / "a.MPE"
+    path.write_text(f"MPE\n5 {' '.join(map(str, states))}\n")
+    assert read_mpe(path).tolist() == states
+    place = int(rng.integers(5))
+    for wrong in (str(2**53), str(2**63 - 1), str(2**63), str(2**64 + 1), "9" * 5000):
+        words = [*map(str, states[:place]), wrong, *map(str, states[place + 1 :])]
+        path.write_text(f"MPE\n5\n{' '.join(words)}\n")
+        with pytest.raises(FormatError, match=r"a\.MPE:3: states must be below") as refused:
+            read_mpe(path)
+        assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("count", ["1.", "1.0", "1e0", "+1", "01."])
+def test_the_number_of_samples_is_a_whole_number(tmp_path, count):
+    path = tmp_path / "a.MAR"
+    path.write_text("MAR\n1 2 2 0.5 0.5 2 0.25 0.75\n")
+    assert len(read_mar(path)) == 2
+    for text in (f"MAR\n{count} 2 2 0.5 0.5 2 0.25 0.75\n", f"MAR\n{count} 2 0.5 0.5\n", f"MAR\n1 {count} 1.0\n"):
+        path.write_text(text)
+        with pytest.raises(FormatError, match=r"a\.MAR:2: .* whole number"):
+            read_mar(path)
+
+
+DIGITS = ["9" * 5000, "-" + "9" * 5000, "0." + "9" * 5000, "1e" + "9" * 5000, "0" * 5000 + "1"]
+PLACES = {
+    "a.uai": "MARKOV 2 2 2 1 2 0 1 4 1 2 3 4",
+    "b.uai": "BAYES 2 2 2 2 1 0 2 0 1 2 0.5 0.5 4 0.5 0.5 0.5 0.5",
+    "a.MAR": "MAR 2 2 0.5 0.5 2 0.5 0.5",
+    "a.PR": "PR 1.5",
+    "a.MPE": "MPE 2 1 0",
+    "a.evid": "2 0 1 1 0",
+    "a.bif": "variable a { type discrete [ 2 ] { 0 , 1 } ; } probability ( a ) { table 0.5 , 0.5 ; }",
+}
+
+
+@pytest.mark.parametrize("name", list(PLACES))
+def test_numbers_of_thousands_of_digits_are_read_or_refused(tmp_path, name):
+    """In every place of every format: an answer, or an error that names the place and fits a screen."""
+    reader = {".MAR": read_mar, ".PR": read_pr, ".MPE": read_mpe, ".evid": read_evidence}
+    words = PLACES[name].split()
+    path = tmp_path / name
+    for k, digits in itertools.product(range(len(words)), DIGITS):
+        path.write_text(" \n".join([*words[:k], digits, *words[k + 1 :]]))
+        message = f"{path}:1: "
+        try:
+            reader.get(path.suffix, read_model)(path)
+        except FormatError as error:
+            message = str(error)
+        except ModelError as error:
+            message += str(error)
+        assert re.match(rf"{re.escape(str(path))}:\d+: ", message), message
+        assert len(message) <= 1200

@@ -23,6 +23,21 @@ __all__ = ["MAX_PIXELS", "PICTURES", "load_image", "parse_size", "resize", "writ
 
 MAX_PIXELS = 1_000_000  # what is denoised unless asked for: minutes
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")  # ends of names
+_FORMATS = (
+    "PNG",
+    "JPEG",
+    "MPO",
+    "BMP",
+    "DIB",
+    "GIF",
+    "TIFF",
+    "WEBP",
+    "PPM",
+    "JPEG2000",
+    "AVIF",
+)  # Pillow's names
+_SIXTEEN_BITS = ("PNG", "PPM")  # formats whose whole numbers in Pillow's 32 bits are scaled to 16
+_DEEP_WHITE = 65535.0  # of 16 bits
 _PANEL_WIDTH = 240  # pixels that a panel of the comparison has at least, by whole factors
 _GAP = 12
 _CAPTION = 22
@@ -36,7 +51,8 @@ def load_image(
     Parameters
     ----------
     path : str or path-like
-        Any format that Pillow reads; colors become grey, the orientation noted by a camera is applied.
+        PNG, JPEG, BMP, GIF, TIFF, WebP, PPM, JPEG 2000 or AVIF; colors become grey, what is transparent white, the
+        orientation noted by a camera is applied. Pixels that are floating-point numbers are from 0 to 1.
     size : (int, int), optional
         Width and height of a box, turned upright for an upright picture, that the picture is scaled down to fit,
         keeping its proportions. Full size by default.
@@ -46,7 +62,7 @@ def load_image(
     Raises
     ------
     FormatError
-        If it is not an image.
+        If it is not an image in one of these formats, or its pixels do not say what is white: whole numbers of 32 bits.
     ResourceError
         If it is too large, at the size asked for, to be denoised in memory.
 
@@ -69,7 +85,7 @@ def load_image(
     if not os.path.exists(path):
         raise FileNotFoundError(f"{path}: no such file")
     try:
-        with warnings.catch_warnings(), image_module.open(path) as image:
+        with warnings.catch_warnings(), image_module.open(path, formats=_open_formats()) as image:
             warnings.simplefilter("ignore", image_module.DecompressionBombWarning)  # the size is judged here
             width, height = image.size
             if size is None:
@@ -81,7 +97,7 @@ def load_image(
                 check_size(height, width)
             else:  # a JPEG is decoded at a fraction of its size where that is enough
                 image.draft("L", _turned(size, width, height))
-            grey = _grey(ImageOps.exif_transpose(image))
+            grey = _grey(ImageOps.exif_transpose(image), image.format)
     except (UnidentifiedImageError, image_module.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         reason = str(error)
         if isinstance(error, UnidentifiedImageError):
@@ -189,15 +205,43 @@ def _pillow() -> Any:
     return require("PIL.Image", extra="image", purpose="pictures", library="Pillow")
 
 
-def _grey(image: Any) -> FloatArray:
+def _open_formats() -> list[str]:
+    """The formats that are read, by Pillow's names, those of them that it has.
+
+    Some of the others hand the file to another program: what claims to be a picture must not choose one.
+    """
+    image_module = _pillow()
+    image_module.init()
+    return [name for name in _FORMATS if name in image_module.OPEN]
+
+
+def _grey(image: Any, kind: str | None) -> FloatArray:
+    """Grey values from 0 to 1; ``kind`` is the format of the file. A ValueError where it is not known what is white."""
     if image.mode in ("I", "F") or image.mode.startswith("I;"):  # more than 8 bits: Pillow would cut them off
-        values = np.asarray(image, dtype=np.float64)
-        top = 65535.0 if image.mode != "F" else max(1.0, float(values.max(initial=0.0)))
-        return as_grey(np.clip(values / top, 0.0, 1.0))
+        return as_grey(_deep_grey(image, kind))
     if "A" in image.mode or "transparency" in image.info:
         white = _pillow().new("RGBA", image.size, "white")
         image = _pillow().alpha_composite(white, image.convert("RGBA"))
     return as_grey(np.asarray(image.convert("L")))
+
+
+def _deep_grey(image: Any, kind: str | None) -> FloatArray:
+    """The pixels of a picture of 16 bits, or of floating-point numbers, from 0 to 1."""
+    values = np.asarray(image, dtype=np.float64)
+    if image.mode == "F":
+        if not ((values >= 0.0) & (values <= 1.0)).all():
+            raise ValueError(
+                f"pixels that are floating-point numbers must be from 0 (black) to 1 (white), got {values.min():g} to "
+                f"{values.max():g}; scale them"
+            )
+        return values
+    if image.mode == "I" and kind not in _SIXTEEN_BITS:
+        raise ValueError(
+            "pixels of 32 bits, or with a sign, do not say what is white; save the picture with 8 or 16 bits, or as "
+            "floating-point numbers from 0 to 1"
+        )
+    clear = image.info.get("transparency")
+    return np.where(values == clear, 1.0, values / _DEEP_WHITE) if isinstance(clear, int) else values / _DEEP_WHITE
 
 
 def _turned(size: tuple[int, int], width: int, height: int) -> tuple[int, int]:

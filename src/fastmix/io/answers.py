@@ -44,6 +44,7 @@ _PLAIN = re.compile(r'[^",=]+')
 _MOST_DIGITS = 18  # of the number of a variable or a state: more are those of none
 _SIGNED = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")  # a number, which is what it is
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what a spreadsheet calculates, or would once more
+_LARGEST_NUMBER = 2**53  # of a variable or a state: larger numbers are none of any model
 _SLACK = 1e-6  # printed probabilities may exceed 1 by rounding
 
 
@@ -68,6 +69,7 @@ def read_mar(path: PathLike) -> list[FloatArray]:
     # One variable of L states is 1 L p1 .. pL; with a number of samples, 1 is followed by more than so many words.
     single = total > 2 and values[1] == total - 2
     start = 1 if total > 1 and values[0] == 1 and not single else 0
+    numbers.require_whole(0, start, "the number of samples")
     n = numbers.count(start, "the number of variables")
     words, sizes, end = numbers.blocks(start + 1, n, "the marginal of variable {}")
     if (empty := np.flatnonzero(sizes == 0)).size:
@@ -174,6 +176,9 @@ def read_mpe(path: PathLike) -> NDArray[np.int64]:
         numbers.fail_at_end(f"the states of {n} variables")
     if total > start + 1 + n:
         numbers.fail(start + 1 + n, "the file must end after the last state")
+    # Doubles hold no larger whole numbers, and no variable of a model has so many states.
+    if (beyond := np.flatnonzero(numbers.values[start + 1 :] >= _LARGEST_NUMBER)).size:
+        numbers.fail(start + 1 + int(beyond[0]), f"states must be below {_LARGEST_NUMBER}")
     return numbers.values[start + 1 :].astype(np.int64)
 
 
@@ -355,12 +360,11 @@ def evidence_in(data: bytes, name: str, num_states: ArrayLike | None = None) -> 
     counts = None if num_states is None else np.asarray(num_states)
     evidence: dict[int, int] = {}
     for k in range(first, total, 2):
-        # A number too large to be a double's integer is no variable or state of any model.
-        limit = 2**53 if counts is None else len(counts)
+        limit = _LARGEST_NUMBER if counts is None else len(counts)
         if values[k] >= limit:
             numbers.fail(k, f"observed variables must be below their number, {limit}")
         variable = int(values[k])
-        limit = 2**53 if counts is None else int(counts[variable])
+        limit = _LARGEST_NUMBER if counts is None else int(counts[variable])
         if values[k + 1] >= limit:
             numbers.fail(k + 1, f"the state of variable {variable} must be from 0 to {limit - 1}")
         state = int(values[k + 1])

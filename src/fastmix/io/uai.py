@@ -130,15 +130,20 @@ def _locate_tables(numbers: NumberText, end: int, exact: FloatArray) -> tuple[In
     wrong = np.flatnonzero((numbers.values[given] != exact[inside]) | ~numbers.whole[given])
     if wrong.size:
         k = int(inside[wrong[0]])
-        numbers.fail(int(starts[k]), f"the table of factor {k} must have {exact[k]:.0f} entries")
+        numbers.fail(int(starts[k]), f"the table of factor {k} must have {_count_text(exact[k])} entries")
     if (last := int(starts[-1])) > total:
         k = int(np.searchsorted(starts, total, side="right")) - 1
         if starts[k] == total:
             numbers.fail_at_end(f"the table of factor {k}")
-        numbers.fail_at_end(f"entry {total - int(starts[k])} of the {exact[k]:.0f} in the table of factor {k}")
+        numbers.fail_at_end(f"entry {total - int(starts[k])} of the {_count_text(exact[k])} in the table of factor {k}")
     if last < total:
         numbers.fail(last, "the file must end after the last table")
     return starts[:-1], sizes
+
+
+def _count_text(count: float) -> str:
+    """A count of entries in a message, also one of hundreds of digits."""
+    return f"{count:.0f}" if count < 1e15 else f"{count:.3g}"
 
 
 def _log_entries(numbers: NumberText, end: int, tables: IntArray, sizes: IntArray) -> FloatArray:
