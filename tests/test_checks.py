@@ -138,7 +138,9 @@ def test_seeds_limits_and_threads(argument: str) -> None:
 @pytest.mark.parametrize(("function", "options"), ON_MODELS, ids=name_of)
 def test_what_is_no_model(function: Callable[..., Any], options: dict[str, Any]) -> None:
     for value in (None, "grid.uai", [1, 2], np.zeros(3), MarkovRandomField):
-        with pytest.raises(TypeError, match=r"model must be a MarkovRandomField, got .*; build one with Markov"):
+        with pytest.raises(
+            TypeError, match=r"(model|projected) must be a MarkovRandomField, got .*; build one with Markov"
+        ):
             function(value, **options)
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix.errors import ModelError
+from fastmix.errors import FastmixError, ModelError
 
 __all__ = [
-    "INSTALL_EXTRA", "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_list", "as_number",
-    "as_shape", "as_state_counts", "as_state_names", "as_variable_names", "check_accuracy", "check_choice",
+    "INSTALL_EXTRA", "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_list", "as_number", "as_path",
+    "as_shape", "as_state_counts", "as_state_names", "as_text", "as_variable_names", "check_accuracy", "check_choice",
     "check_count", "check_flag", "check_log_values", "check_positive", "check_seconds", "check_seed", "check_share",
     "check_threads", "choose_seed", "count_processors", "describe", "is_whole", "keep_checked", "per_item", "require",
 ]  # fmt: skip
@@ -81,8 +81,12 @@ def is_whole(array: NDArray[Any]) -> bool:
         return True
     if array.dtype.kind == "u":
         return array.size == 0 or int(array.max()) < 2**63
+    if array.dtype.kind != "f":
+        return False
+    if array.dtype.itemsize < 8:  # whose range the limit is beyond
+        array = array.astype(np.float64)
     # The limit keeps infinities and what int64 cannot hold away from a cast.
-    return array.dtype.kind == "f" and bool(np.all((np.abs(array) < 2.0**62) & (array == np.floor(array))))
+    return bool(np.all((np.abs(array) < 2.0**62) & (array == np.floor(array))))
 
 
 def as_edges(edges: ArrayLike, num_variables: int | None = None) -> IntArray:
@@ -301,6 +305,27 @@ def count_processors() -> int:
         return os.cpu_count() or 1
 
 
+def as_text(name: str, value: Any) -> str:
+    """``value`` as text, which objects of all kinds have."""
+    try:
+        return str(value)
+    except Exception:  # of whatever objects there are
+        raise ModelError(f"{name} must be text, got {describe(value)}") from None
+
+
+def as_path(name: str, path: Any) -> str:
+    """``path`` as text that the system takes for the name of a file or folder."""
+    if isinstance(path, str | os.PathLike):
+        try:
+            text = os.fspath(path)
+            if isinstance(text, str) and "\0" not in os.fsencode(text).decode("latin-1"):
+                return text
+        except Exception as error:  # of whatever objects there are
+            raise ValueError(f"{name} must be the name of a file, got {describe(path)}") from error
+    kind = ValueError if isinstance(path, str) else TypeError
+    raise kind(f"{name} must be the name of a file, as text or a path, got {describe(path)}")
+
+
 def as_index(what: str, given: Any, names: Mapping[str, int], count: int) -> int:
     """Number of a variable or a state, from that number or its name."""
     if isinstance(given, str) and given in names:
@@ -350,10 +375,15 @@ def as_state_names(names: Sequence[Sequence[str]] | None, num_states: IntArray) 
 
 def as_list(name: str, values: Any, rule: str) -> list[Any]:
     """The items of an iterable that is no text, which would be taken letter by letter; a :class:`ModelError` else."""
+    cause: Exception | None = None
     if isinstance(values, Iterable) and not isinstance(values, str | bytes):
-        with contextlib.suppress(Exception):  # of whatever objects there are
+        try:
             return list(values)
-    raise ModelError(f"{name} must be {rule}, got {describe(values)}")
+        except FastmixError:  # of a generator of ours
+            raise
+        except Exception as error:  # of whatever objects there are
+            cause = error
+    raise ModelError(f"{name} must be {rule}, got {describe(values)}") from cause
 
 
 def _as_names(argument: str, names: Any, count: int, item: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fastmix._checks import check_seconds
+from fastmix._checks import check_seconds, describe
 from fastmix.errors import Interrupted, printable
 
 __all__ = [
@@ -135,12 +135,13 @@ def listening(progress: Report, what: str) -> Iterator[Listener | None]:
     Within another call ``auto`` is nobody: that one has the bar, or was told to have none. Around a whole call: a
     KeyboardInterrupt that nothing in it could make a result of becomes an :class:`fastmix.Interrupted` without one.
     """
-    if progress is not None and progress != "auto" and not callable(progress):
-        raise ValueError(f"progress must be 'auto', None or a function of a Progress, got {progress!r}")
-    bar = _Bar(what) if progress == "auto" and not _WITHIN.get() and bar_shown() else None
+    automatic = isinstance(progress, str) and progress == "auto"
+    if progress is not None and not automatic and not callable(progress):
+        raise ValueError(f"progress must be 'auto', None or a function of a Progress, got {describe(progress)}")
+    bar = _Bar(what) if automatic and not _WITHIN.get() and bar_shown() else None
     within = _WITHIN.set(True)
     try:
-        yield bar if progress == "auto" else progress
+        yield bar if automatic else progress  # type: ignore[misc]  # which is no text here
     except Interrupted:
         raise
     except KeyboardInterrupt:

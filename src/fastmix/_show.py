@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import require
+from fastmix._checks import check_choice, describe, require
 
 __all__ = [
     "bars", "counts", "curve", "frame", "html_table", "labelled_picture", "matrix", "new_axes", "picture", "points",
@@ -24,8 +24,7 @@ _DENSE = 1000  # variables up to which a matrix is drawn entry by entry
 
 def frame(columns: Mapping[str, Any], library: str) -> Any:
     """A table of pandas or polars with columns of equal length."""
-    if library not in ("pandas", "polars"):
-        raise ValueError(f"library must be pandas or polars, got {library!r}")
+    check_choice("library", library, ("pandas", "polars"))
     return require(library, extra="interop", purpose="frames").DataFrame(dict(columns))
 
 
@@ -41,6 +40,8 @@ def html_table(title: str, facts: Iterable[tuple[str, Any]], rows: Sequence[Sequ
 def new_axes(axes: Any = None, **size: Any) -> Any:
     """The axes given, or those of a new figure of Matplotlib."""
     if axes is not None:
+        if not callable(getattr(axes, "set_title", None)):
+            raise TypeError(f"axes must be those of a figure of Matplotlib, got {describe(axes)}")
         return axes
     require("matplotlib", extra="plot", purpose="pictures")
     from matplotlib import pyplot

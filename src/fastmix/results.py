@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
+from fastmix._checks import as_text, describe
 from fastmix.errors import ImpossibleModelError
 from fastmix.estimates import Estimate, joint_frequencies, mean_of, variance_of
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.model.reduce import Reduction
+from fastmix.model.reduce import Reduction, check_evidence
 
 __all__ = [
     "DrawResult", "Framed", "InferenceResult", "LogZKind", "Status", "ZeroResult", "as_plain", "best_states",
@@ -227,8 +228,8 @@ class InferenceResult(Framed):
             between two rungs is rejected.
         """
         drawings = self._drawings()
-        if kind not in drawings:
-            raise ValueError(f"kind must be one of {', '.join(drawings)} for {self.method}, got {kind!r}")
+        if not isinstance(kind, str) or kind not in drawings:
+            raise ValueError(f"kind must be one of {', '.join(drawings)} for {self.method}, got {describe(kind)}")
         axes = _show.new_axes(axes)
         axes.set_title(f"{self.method} ({self.status})")
         return drawings[kind](axes)
@@ -482,7 +483,10 @@ def smallest_type(states: NDArray[Any]) -> NDArray[Any]:
 
 def plain_evidence(evidence: Evidence | None) -> dict[str, Any] | None:
     """Evidence as it is noted in the provenance."""
-    return None if evidence is None else {str(k): jsonable(v) for k, v in evidence.items()}
+    if evidence is None:
+        return None
+    check_evidence(evidence)
+    return {as_text("evidence", k): jsonable(v) for k, v in evidence.items()}
 
 
 def provenance(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_count, check_positive, choose_seed
+from fastmix._checks import check_count, check_positive, check_share, choose_seed, describe
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
 from fastmix.bounds.work import Work
@@ -93,6 +93,11 @@ class BracketResult:
         The standard error is at least that of as many independent draws from the bound itself: a state that was never
         drawn has an estimated error of zero. Answers without standard errors have an allowance of 1e-6.
         """
+        if not isinstance(result, InferenceResult):
+            raise TypeError(f"result must be an answer with marginals, such as infer gives, got {describe(result)}")
+        if len(result.node_marginals) != len(self.node_lower):
+            raise ValueError(f"result must be about the model of these bounds, {self.model}, got {result.model}")
+        num_errors = check_positive("num_errors", num_errors, or_zero=True)
         p, error = result.node_marginals, getattr(result, "std_error", None)
         slack = np.full(len(p), 1e-6)
         below, above = self.node_lower - p, p - self.node_upper
@@ -193,8 +198,8 @@ def bracket(
     (True, False, True)
     """
     check_model(model)
-    if confidence is not None and not 0.0 < (confidence := check_positive("confidence", confidence)) < 1.0:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
+    if confidence is not None:
+        confidence = check_share("confidence", confidence)
     num_draws = check_count("num_draws", num_draws, least=2)
     limit = available_memory() / 2
     if memory_limit is not None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._checks import check_count
 from fastmix._memory import check_memory
 from fastmix.errors import ImpossibleModelError, ResourceError
 from fastmix.model import MarkovRandomField, check_model
@@ -36,6 +37,7 @@ def enumerate_model(model: MarkovRandomField, *, max_configurations: int = 1 << 
     Time and memory are proportional to configurations times variables and edges.
     """
     check_model(model)
+    max_configurations = check_count("max_configurations", max_configurations, least=1)
     total = float(np.prod(model.num_states, dtype=float))
     if total > max_configurations:
         raise ResourceError(

@@ -166,7 +166,7 @@ def plan_exact(
     """
     check_model(model)
     if memory_limit is not None:
-        check_positive("memory_limit", memory_limit, "number of bytes")
+        memory_limit = check_positive("memory_limit", memory_limit, "number of bytes")
     begun = Clock()
     if reduced and (kept := kept_tree(model, memory_limit)) is not None:
         return ExactPlan(model, Reduction.none(model), None, kept, begun)

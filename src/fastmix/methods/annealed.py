@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import check_count
+from fastmix._checks import check_count, check_flag
 from fastmix._clock import Clock, Report
 from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing
@@ -86,6 +86,8 @@ class Annealed(Method):
     def __post_init__(self) -> None:
         for name, least in (("num_populations", 2), ("num_chains", 2), ("num_steps", 1), ("sweeps_per_step", 1)):
             object.__setattr__(self, name, check_count(name, getattr(self, name), least=least))
+        if self.resample is not None:
+            object.__setattr__(self, "resample", check_flag("resample", self.resample))
         if self.num_sweeps is not None:
             object.__setattr__(self, "num_sweeps", check_count("num_sweeps", self.num_sweeps, least=1))
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastmix._checks import check_positive
+from fastmix._checks import check_positive, keep_checked
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import format_bytes, parse_bytes
 from fastmix.errors import FastmixError, Interrupted, NotConvergedError, ResourceError, UnfitMethodError
@@ -55,7 +55,8 @@ class _MemoryLimited(Method):
 
     def __post_init__(self) -> None:
         if self.memory_limit is not None:
-            check_positive("memory_limit", self.memory_limit, "number of bytes")
+            limit = check_positive("memory_limit", self.memory_limit, "number of bytes")
+            keep_checked(self, memory_limit=limit)
 
     def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """Without variables of a single state.

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from fastmix._checks import check_backend, check_threads, choose_seed
+from fastmix._checks import check_backend, check_flag, check_threads, choose_seed
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
 from fastmix.errors import (
     ImpossibleEvidenceError,
@@ -229,6 +229,8 @@ def run_method(
     check_model(model)
     backend = "cpu" if backend is None else backend
     check_backend(backend)
+    edge_marginals = None if edge_marginals is None else check_flag("edge_marginals", edge_marginals)
+    log_z = check_flag("log_z", log_z)
     if backend == "cuda" and not method.on_gpu:
         raise UnfitMethodError(
             f"backend must be cpu for the method {method.name}, got 'cuda'; gibbs and tempered can run on a GPU"

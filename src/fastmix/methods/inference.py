@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fastmix._checks import check_seconds
+from fastmix._checks import check_flag, check_seconds
 from fastmix._clock import Report
 from fastmix.errors import Interrupted
 from fastmix.methods.base import Method, make_method, run_method
@@ -109,6 +109,7 @@ def infer(
     """
     chosen = make_method(method, options)
     limit = check_seconds(time_limit)
+    bracket = check_flag("bracket", bracket)
     share = limit / 2.0 if bracket and limit is not None else limit
     result = run_method(
         chosen, model, evidence=evidence, edge_marginals=edge_marginals, log_z=log_z, seed=seed,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_choice, check_count, check_positive, check_share
+from fastmix._checks import check_choice, check_count, check_positive, check_share, keep_checked
 from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix.errors import UnfitMethodError
 from fastmix.graphs import connected_components
@@ -91,9 +91,9 @@ class LoopyBP(Method):
     def __post_init__(self) -> None:
         check_choice("message_order", self.message_order, get_args(MessageOrder))
         if self.damping is not None:
-            check_share("damping", self.damping, least=0.0)
-        check_count("max_iter", self.max_iter, least=1)
-        check_positive("tol", self.tol)
+            keep_checked(self, damping=check_share("damping", self.damping, least=0.0))
+        keep_checked(self, max_iter=check_count("max_iter", self.max_iter, least=1))
+        keep_checked(self, tol=check_positive("tol", self.tol))
 
     def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """Without states that no allowed pair has room for: every message stays finite."""

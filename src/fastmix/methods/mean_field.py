@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_count, check_positive
+from fastmix._checks import check_count, check_positive, keep_checked
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report
 from fastmix._memory import check_memory
 from fastmix.methods.base import Context, Method, option, run_method
@@ -74,9 +74,9 @@ class MeanField(Method):
     tol: float = option(1e-8, help="Largest change of a probability at the end.")
 
     def __post_init__(self) -> None:
-        check_count("num_starts", self.num_starts, least=1)
-        check_count("max_iter", self.max_iter, least=1)
-        check_positive("tol", self.tol)
+        keep_checked(self, num_starts=check_count("num_starts", self.num_starts, least=1))
+        keep_checked(self, max_iter=check_count("max_iter", self.max_iter, least=1))
+        keep_checked(self, tol=check_positive("tol", self.tol))
 
     def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
         """Without states that no allowed pair has room for."""

@@ -202,9 +202,9 @@ def most_probable(
     """
     check_model(model)
     check_choice("method", method, METHODS)
-    check_positive("tol", tol, "number", or_zero=True)
+    tol = check_positive("tol", tol, "number", or_zero=True)
     if memory_limit is not None:
-        check_positive("memory_limit", memory_limit, "number of bytes")
+        memory_limit = check_positive("memory_limit", memory_limit, "number of bytes")
     seed = choose_seed(seed)
     with listening(progress, "most probable") as listener:
         clock = Clock(time_limit, default=DEFAULT_SECONDS, listener=listener, what="most probable")

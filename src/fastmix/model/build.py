@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import as_edges, as_float_array, check_count, check_log_values, describe
+from fastmix._checks import as_edges, as_float_array, as_list, check_count, check_log_values, check_positive, describe
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.graphs.families import lattice_edges
@@ -146,7 +146,7 @@ def image_edges(
     shape: tuple[int, int], connectivity: int, contrast: ArrayLike | None, scale: float | None
 ) -> tuple[IntArray, FloatArray]:
     """Pairs of neighbors of a picture in order, and what the table of each is multiplied by."""
-    if connectivity not in (4, 8):
+    if check_count("connectivity", connectivity, least=4, most=8, error=ModelError) not in (4, 8):
         raise ModelError(f"connectivity must be 4 or 8, got {connectivity!r}")
     rows, cols = shape
     check_model_memory(rows * cols, 0, rows * cols * connectivity // 2, 0)
@@ -166,8 +166,8 @@ def image_edges(
     distance = ((flat[edges[:, 0]] - flat[edges[:, 1]]) ** 2).sum(axis=1)
     if scale is None:
         scale = float(distance.mean()) if len(distance) else 1.0
-    elif not scale > 0.0:
-        raise ModelError(f"contrast_scale must be positive, got {scale!r}")
+    else:
+        scale = check_positive("contrast_scale", scale)
     return edges, weights * np.exp(-distance / (2.0 * scale)) if scale > 0.0 else weights
 
 
@@ -206,13 +206,11 @@ def merge_factors(num_states: IntArray, factors: Iterable[tuple[Sequence[int], A
     n, entries = len(num_states), 0
     scopes: list[list[int]] = []
     tables: list[FloatArray] = []
-    if not isinstance(factors, Iterable):
-        raise ModelError(f"factors must be a list of (scope, log_table) pairs, got {describe(factors)}")
-    for k, factor in enumerate(factors):
+    for k, factor in enumerate(as_list("factors", factors, "a list of (scope, log_table) pairs")):
         try:
             scope, table = factor
             variables = [operator.index(v) for v in scope]
-        except (TypeError, ValueError):
+        except Exception:  # of whatever objects there are
             raise ModelError(
                 f"factors[{k}] must be a pair (variable numbers, log_table), got {describe(factor)}"
             ) from None
@@ -275,10 +273,7 @@ def join_factors(
 
 
 def _float_arrays(name: str, values: Any, rule: str) -> list[FloatArray]:
-    try:
-        return [as_float_array(f"{name}[{k}]", array) for k, array in enumerate(values)]
-    except TypeError:
-        raise ModelError(f"{name} must be {rule}, got {describe(values)}") from None
+    return [as_float_array(f"{name}[{k}]", array) for k, array in enumerate(as_list(name, values, rule))]
 
 
 def _raise_table_shape(e: int, edges: IntArray, num_states: IntArray, got: tuple[int, ...]) -> None:

@@ -206,6 +206,8 @@ class Constructors:
         if scores.ndim != 3 or 0 in scores.shape:
             raise ModelError(f"unary must have shape (H, W, K), rows, columns and labels, got shape {scores.shape}")
         rows, cols, labels = scores.shape
+        if contrast is not None:
+            contrast = _checks.as_float_array("contrast", contrast)
         turned = contrast is not None and np.shape(contrast)[:2] == (cols, labels) != (rows, cols)
         if turned or (labels > 32 and 4 * rows <= min(cols, labels)):
             raise ModelError(
@@ -223,7 +225,9 @@ class Constructors:
         _checks.check_log_values("pairwise", table)
         with np.errstate(invalid="ignore"):
             tables = np.where(table == -np.inf, -np.inf, weights[:, None, None] * table).reshape(-1)
-        names = None if state_names is None else [tuple(state_names)] * (rows * cols)
+        names = None
+        if state_names is not None:
+            names = [tuple(_checks.as_list("state_names", state_names, "a list of names"))] * (rows * cols)
         return cls(counts, scores.reshape(-1), edges, tables, state_names=names, shape=(rows, cols))
 
     @classmethod
@@ -303,6 +307,8 @@ class Constructors:
         >>> MarkovRandomField.from_networkx(graph).variable_names
         ('0', '1', '2')
         """
+        if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
+            raise TypeError(f"graph must be a graph of networkx, got {_checks.describe(graph)}")
         index = {node: k for k, node in enumerate(graph.nodes)}
         unary = []
         for node, data in graph.nodes(data=True):

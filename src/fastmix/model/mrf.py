@@ -162,6 +162,7 @@ class MarkovRandomField(Constructors):
     def factor(self, number: int) -> tuple[IntArray, FloatArray]:
         """The scope of a factor over three or more variables, and its table with an axis for each (read-only)."""
         structure = self.structure
+        number = _checks.as_index("factor", number, {}, self.num_factors)
         scope = self.scope_variables[structure.scope_starts[number] : structure.scope_starts[number + 1]]  # type: ignore[index]
         values = self.log_factors[structure.factor_offsets[number] : structure.factor_offsets[number + 1]]
         return scope, values.reshape(self.num_states[scope])
@@ -199,12 +200,15 @@ class MarkovRandomField(Constructors):
         return self.log_unary[self.unary_offsets[i] : self.unary_offsets[i + 1]]
 
     def edge_index(self, i: int | str, j: int | str) -> int:
-        """Row of the edge between two variables in :attr:`edges`; a KeyError if there is none."""
+        """Row of the edge between two variables in :attr:`edges`; a :class:`fastmix.ModelError` if there is none."""
         a, b = sorted((self.variable_index(i), self.variable_index(j)))
         lo, hi = np.searchsorted(self.edges[:, 0], [a, a + 1])
         e = int(lo + np.searchsorted(self.edges[lo:hi, 1], b))
         if e == hi or self.edges[e, 1] != b:
-            raise KeyError(f"no edge between variables {i!r} and {j!r}")
+            raise ModelError(
+                f"i and j must have an edge between them, which variables {i!r} and {j!r} have not; joint of a result "
+                "gives the probabilities of any variables together, and unary those potentials that one has by itself"
+            )
         return e
 
     def table(self, i: int | str, j: int | str) -> FloatArray:
@@ -215,7 +219,10 @@ class MarkovRandomField(Constructors):
         """The same of any array aligned with :attr:`log_pairwise`."""
         e = self.edge_index(i, j)
         a, b = self.edges[e]
-        part = values[self.pairwise_offsets[e] : self.pairwise_offsets[e + 1]]
+        array = _checks.as_array("values", values, "be an array aligned with log_pairwise")
+        if array.shape != self.log_pairwise.shape:
+            raise ModelError(f"values must have shape {self.log_pairwise.shape}, as log_pairwise, got {array.shape}")
+        part = array[self.pairwise_offsets[e] : self.pairwise_offsets[e + 1]]
         table = part.reshape(self.num_states[a], self.num_states[b])
         return table if self.variable_index(i) == a else table.T
 
@@ -227,7 +234,8 @@ class MarkovRandomField(Constructors):
         """Number of a state of a variable given by number or name."""
         i = self.variable_index(variable)
         names = {} if self.state_names is None else {name: k for k, name in enumerate(self.state_names[i])}
-        return _checks.as_index(f"state of variable {variable!r}", state, names, int(self.num_states[i]))
+        what = f"state of variable {_checks.describe(variable)}"
+        return _checks.as_index(what, state, names, int(self.num_states[i]))
 
     def names_of_variables(self) -> list[str]:
         """Names of all variables: their numbers where they have none."""
@@ -422,11 +430,11 @@ class MarkovRandomField(Constructors):
         return f"MarkovRandomField({of}{factors}{constant})"
 
 
-def check_model(model: Any) -> None:
-    """A TypeError if ``model`` is no model, with what it is instead."""
+def check_model(model: Any, name: str = "model") -> None:
+    """A TypeError if ``model`` is no model, with what it is instead; ``name`` is that of the argument."""
     if not isinstance(model, MarkovRandomField):
         raise TypeError(
-            f"model must be a MarkovRandomField, got {_checks.describe(model)}; build one with "
+            f"{name} must be a MarkovRandomField, got {_checks.describe(model)}; build one with "
             "MarkovRandomField.from_tables, or read one from a file with fastmix.io.read_model"
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -79,7 +78,7 @@ class BayesianNetwork:
     order: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        given_states = [list(states) for states in _as_lists("state_names", self.state_names, None)]
+        given_states = _as_lists("state_names", self.state_names, None)
         n = len(given_states)
         num_states = _checks.as_state_counts([len(states) for states in given_states])
         names = _checks.as_variable_names(self.variable_names, n)
@@ -94,7 +93,7 @@ class BayesianNetwork:
             raise ModelError(f"parents must not form a cycle, got {cycle[:200]}") from None
         tables = tuple(
             _as_table(f"tables[{i}] (of {names[i]!r})", table, tuple(num_states[[*parents[i], i]].tolist()))
-            for i, table in enumerate(_as_lists("tables", self.tables, n, "table"))
+            for i, table in enumerate(_as_tables(self.tables, n))
         )
         num_states.setflags(write=False)
         self.__dict__.update(
@@ -102,7 +101,7 @@ class BayesianNetwork:
             state_names=states,
             parents=parents,
             tables=tables,
-            name=str(self.name),
+            name=_checks.as_text("name", self.name),
             num_states=num_states,
             order=order,
         )
@@ -248,16 +247,20 @@ def _thresholds(rows: FloatArray) -> FloatArray:
     return np.ascontiguousarray(sums[:, :-1].T)
 
 
-def _as_lists(argument: str, values: Any, count: int | None, kind: str = "list") -> list[Any]:
+def _as_tables(values: Any, count: int) -> list[Any]:
+    """As many tables as there are variables, each still as it was given."""
+    result = _checks.as_list("tables", values, "a list with one table per variable")
+    if len(result) != count:
+        raise ModelError(f"tables must have one table per variable, {count}, got {len(result)}")
+    return result
+
+
+def _as_lists(argument: str, values: Any, count: int | None) -> list[list[Any]]:
     """As many lists as there are variables."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise ModelError(f"{argument} must be a list with one item per variable, got {_checks.describe(values)}")
-    result = list(values)
-    for i, item in enumerate(result):
-        if isinstance(item, str) or not isinstance(item, Iterable):
-            raise ModelError(f"{argument}[{i}] must be a list, got {_checks.describe(item)}")
+    items = _checks.as_list(argument, values, "a list with one item per variable")
+    result = [_checks.as_list(f"{argument}[{i}]", item, "a list") for i, item in enumerate(items)]
     if count is not None and len(result) != count:
-        raise ModelError(f"{argument} must have one {kind} per variable, {count}, got {len(result)}")
+        raise ModelError(f"{argument} must have one list per variable, {count}, got {len(result)}")
     return result
 
 

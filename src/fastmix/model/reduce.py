@@ -196,6 +196,14 @@ def _largest_entry(model: MarkovRandomField) -> float:
     return max([float(np.abs(a[a > -np.inf]).max(initial=0.0)) for a in arrays])
 
 
+def check_evidence(evidence: Any) -> None:
+    """A :class:`ModelError` if evidence is no mapping, with what it is instead."""
+    if not isinstance(evidence, Mapping):
+        raise ModelError(
+            f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {describe(evidence)}"
+        )
+
+
 def _observed_states(
     model: MarkovRandomField, evidence: Evidence | None
 ) -> tuple[IntArray, dict[int, FloatArray] | None]:
@@ -203,10 +211,7 @@ def _observed_states(
     fixed = np.full(model.num_variables, -1, dtype=np.int64)
     if evidence is None:
         return fixed, None
-    if not isinstance(evidence, Mapping):
-        raise ModelError(
-            f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {describe(evidence)}"
-        )
+    check_evidence(evidence)
     soft: dict[int, FloatArray] = {}
     for variable, state in evidence.items():
         i = model.variable_index(variable)
@@ -224,12 +229,12 @@ def _observed_states(
 
 
 def _likelihood(model: MarkovRandomField, variable: Any, i: int, values: Any) -> FloatArray:
-    likelihood = as_float_array(f"evidence of variable {variable!r}", values)
+    likelihood = as_float_array(f"evidence of variable {describe(variable)}", values)
     right = np.isfinite(likelihood).all() and (likelihood >= 0.0).all() and likelihood.any()
     if likelihood.shape != (model.num_states[i],) or not right:
         raise ModelError(
-            f"evidence of variable {variable!r} must be likelihoods of at least 0, one for each of its "
-            f"{model.num_states[i]} states and not all 0, got {values}"
+            f"evidence of variable {describe(variable)} must be likelihoods of at least 0, one for each of its "
+            f"{model.num_states[i]} states and not all 0, got {describe(values)}"
         )
     return likelihood
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_choice, check_count, check_positive, choose_seed
+from fastmix._checks import check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import Clock, Report, listening
 from fastmix.chains.base import device_of
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
@@ -271,22 +271,23 @@ def project(
     (True, False)
     """
     check_model(model)
-    check_positive("norm_bound", norm_bound)
+    norm_bound = check_positive("norm_bound", norm_bound)
     check_choice("norm", norm, (*NORMS, "width"))
     check_choice("dependency", dependency, ("range", "linf"))
-    if solver != "fast" and not isinstance(solver, PaperDual):
-        raise ValueError(f"solver must be 'fast' or a PaperDual, got {solver!r}")
+    if not isinstance(solver, PaperDual) and not (isinstance(solver, str) and solver == "fast"):
+        raise ValueError(f"solver must be 'fast' or a PaperDual, got {describe(solver)}")
     if isinstance(solver, PaperDual) and norm in ("frobenius", "width"):
         raise ValueError(f"norm must be inf, 1 or spectral with the paper's dual, got {norm!r}")
     if norm == "width" and dependency != "range":
         raise ValueError(f"dependency must be left out with norm='width', which bounds no R, got {dependency!r}")
-    check_positive("tol", tol)
-    check_count("max_iter", max_iter, least=1)
+    tol = check_positive("tol", tol)
+    max_iter = check_count("max_iter", max_iter, least=1)
     chosen = divergence_by_name(divergence) if isinstance(divergence, str) else divergence
     if not isinstance(chosen, Divergence):
-        raise ValueError(f"divergence must be a Divergence such as ReversedKL(), or its name, got {divergence!r}")
+        came = describe(divergence)
+        raise ValueError(f"divergence must be a Divergence such as ReversedKL(), or its name, got {came}")
     if step is not None and not isinstance(step, StepRule):
-        raise ValueError(f"step must be a StepRule such as FixedStep(), got {step!r}")
+        raise ValueError(f"step must be a StepRule such as FixedStep(), got {describe(step)}")
     seed = choose_seed(seed)
     euclidean = isinstance(chosen, Euclidean)
     if euclidean and step is not None:

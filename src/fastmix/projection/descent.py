@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_choice, check_count, check_positive
+from fastmix._checks import check_choice, check_count, check_positive, keep_checked
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix.model import MarkovRandomField
 from fastmix.projection.feasible import COORDINATES, Coordinates, FeasibleSet
@@ -149,8 +149,7 @@ class Euclidean(Divergence, name="euclidean"):
 
 def divergence_by_name(name: str) -> Divergence:
     """The divergence with this name and its default settings; a ValueError if there is none."""
-    if name not in DIVERGENCES:
-        raise ValueError(f"divergence must be one of {', '.join(sorted(DIVERGENCES))}, got {name!r}")
+    check_choice("divergence", name, sorted(DIVERGENCES))
     return DIVERGENCES[name]()
 
 
@@ -220,7 +219,7 @@ class FixedStep(StepRule):
     tol: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_common(self.size, self.num_steps, self.coordinates, self.tol)
+        _check_common(self, "size", "tol")
 
     def descend(
         self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
@@ -261,9 +260,11 @@ class DecreasingStep(StepRule):
     hold: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_common(self.size, self.num_steps, self.coordinates, 0.0)
-        if not 0.0 <= self.hold <= 1.0:
+        _check_common(self, "size")
+        hold = check_positive("hold", self.hold, or_zero=True)
+        if hold > 1.0:
             raise ValueError(f"hold must be from 0 to 1, got {self.hold!r}")
+        keep_checked(self, hold=hold)
 
     def descend(
         self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
@@ -313,7 +314,7 @@ class LineSearch(StepRule):
     first_size: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_common(self.first_size, self.num_steps, self.coordinates, self.tol, size_name="first_size")
+        _check_common(self, "first_size", "tol")
 
     def descend(
         self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
@@ -354,11 +355,13 @@ class LineSearch(StepRule):
         return theta
 
 
-def _check_common(size: float, num_steps: int, coordinates: str, tol: float, size_name: str = "size") -> None:
-    check_positive(size_name, size)
-    check_count("num_steps", num_steps, least=1)
-    check_choice("coordinates", coordinates, COORDINATES)
-    check_positive("tol", tol, or_zero=True)
+def _check_common(rule: Any, size: str, tol: str | None = None) -> None:
+    """Check the options that rules have in common, under the names that they have in this one, and keep the results."""
+    keep_checked(rule, **{size: check_positive(size, getattr(rule, size))})
+    keep_checked(rule, num_steps=check_count("num_steps", rule.num_steps, least=1))
+    check_choice("coordinates", rule.coordinates, COORDINATES)
+    if tol is not None:
+        keep_checked(rule, **{tol: check_positive(tol, getattr(rule, tol), or_zero=True)})
 
 
 PAPER_STEP = FixedStep(size=0.1, num_steps=60, coordinates="indicator")

@@ -8,7 +8,7 @@ the model's parameters, and moments are taken back to the parameters by its tran
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import describe
+from fastmix._checks import as_array, as_list, check_positive, describe, keep_checked
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ResourceError, UnfitMethodError
@@ -71,8 +71,9 @@ class KL(Divergence, name="kl"):
     memory_limit: float | None = None
 
     def __post_init__(self) -> None:
-        if self.memory_limit is not None and not self.memory_limit > 0:
-            raise ValueError(f"memory_limit must be positive, got {self.memory_limit!r}")
+        if self.memory_limit is not None:
+            limit = check_positive("memory_limit", self.memory_limit, "number of bytes")
+            keep_checked(self, memory_limit=limit)
 
     def start(self, model: MarkovRandomField, *, seed: int) -> Objective:  # noqa: ARG002
         """The divergence from one model; nothing is drawn."""
@@ -153,13 +154,13 @@ class PiecewiseKL(Divergence, name="piecewise-kl"):
     smoothing: float = 0.1
 
     def __post_init__(self) -> None:
-        if isinstance(self.pieces, str):
-            if self.pieces not in _NAMES:
-                raise ValueError(f"pieces must be one of {', '.join(_NAMES)} or lists of edges, got {self.pieces!r}")
-        else:
-            object.__setattr__(self, "pieces", _as_pieces(self.pieces))
-        if not (isinstance(self.smoothing, int | float | np.number) and 0.0 <= self.smoothing < math.inf):
-            raise ValueError(f"smoothing must be a number of at least 0, got {self.smoothing!r}")
+        if not isinstance(self.pieces, str):
+            keep_checked(self, pieces=_as_pieces(self.pieces))
+        elif self.pieces not in _NAMES:
+            raise ValueError(
+                f"pieces must be one of {', '.join(_NAMES)} or lists of edges, got {describe(self.pieces)}"
+            )
+        keep_checked(self, smoothing=check_positive("smoothing", self.smoothing, or_zero=True))
 
     def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """The divergence from one model; the seed draws spanning trees."""
@@ -229,11 +230,9 @@ def _choose(model: MarkovRandomField) -> PieceName:
 
 
 def _as_pieces(pieces: Any) -> tuple[tuple[int, ...], ...]:
-    if not isinstance(pieces, Iterable):
-        raise ValueError(f"pieces must be a name or a sequence of lists of edges, got {describe(pieces)}")
     result = []
-    for k, piece in enumerate(pieces):
-        edges = np.asarray(piece)
+    for k, piece in enumerate(as_list("pieces", pieces, "a name or a sequence of lists of edges")):
+        edges = as_array(f"pieces[{k}]", piece, "list rows of model.edges")
         if edges.ndim != 1 or not edges.size or edges.dtype.kind not in "iu" or edges.min() < 0:
             raise ValueError(f"pieces[{k}] must list rows of model.edges, one at least, got {describe(piece)}")
         result.append(tuple(sorted(set(edges.tolist()))))

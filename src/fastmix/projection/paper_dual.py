@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import check_count, check_positive
+from fastmix._checks import check_count, check_flag, check_positive, keep_checked
 from fastmix._clock import Clock
 from fastmix._jit import njit
 from fastmix._memory import check_memory
@@ -107,8 +107,7 @@ class PaperDual:
     def __post_init__(self) -> None:
         for name in ("alpha", "inner_tol"):
             object.__setattr__(self, name, check_positive(name, getattr(self, name)))
-        if not isinstance(self.exact, bool):
-            raise ValueError(f"exact must be True or False, got {self.exact!r}")
+        keep_checked(self, exact=check_flag("exact", self.exact))
         for name in ("max_inner", "max_outer"):
             object.__setattr__(self, name, check_count(name, getattr(self, name), least=1))
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_backend, check_count
+from fastmix._checks import check_backend, check_count, keep_checked
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing, make_pool
@@ -101,10 +101,10 @@ class ReversedKL(Divergence, name="reversed-kl"):
     def __post_init__(self) -> None:
         check_backend(self.backend)
         if self.patch_size is not None:
-            check_count("patch_size", self.patch_size, least=1)
-        check_count("pool_size", self.pool_size, least=2)
+            keep_checked(self, patch_size=check_count("patch_size", self.patch_size, least=1))
+        keep_checked(self, pool_size=check_count("pool_size", self.pool_size, least=2))
         for name in ("sweeps_per_step", "num_starts", "start_steps", "annealing_sweeps", "population_sweeps"):
-            check_count(name, getattr(self, name), least=1)
+            keep_checked(self, **{name: check_count(name, getattr(self, name), least=1)})
 
     def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """Estimates for one model, with chains of their own."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import check_choice, check_count
+from fastmix._checks import as_array, check_choice, check_count
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.graphs.basics import run_loop
 from fastmix.model import MarkovRandomField
@@ -73,7 +73,7 @@ def check_schedule(schedule: object, order: ArrayLike | None, n: int) -> IntArra
         return np.arange(n)
     if schedule != "systematic":
         raise ValueError(f"order must be left out for schedule={schedule!r}: it is the order of a systematic sweep")
-    array = np.asarray(order)
+    array = as_array("order", order, f"hold {n} variable numbers")
     if array.shape != (n,) or (n and array.dtype.kind not in "iu"):
         raise ValueError(f"order must hold {n} variable numbers, got shape {array.shape} of {array.dtype}")
     array = array.astype(np.int64)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_accuracy, check_choice, check_count
+from fastmix._checks import check_accuracy, check_choice, check_count, check_flag, check_positive
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
@@ -273,8 +273,13 @@ def certify(
     if norm is not None:
         check_choice("norm", norm, norms.NORMS)
     limit = check_count("max_sweeps", max_sweeps, least=1)
-    if max_updates is not None and not max_updates > 0:
-        raise ValueError(f"max_updates must be above 0, got {max_updates}")
+    if max_updates is not None:
+        unlimited = isinstance(max_updates, float) and max_updates == math.inf
+        max_updates = math.inf if unlimited else check_positive("max_updates", max_updates)
+    if schedule is not None:
+        check_choice("schedule", schedule, get_args(Schedule))
+    per_variable = check_flag("per_variable", per_variable)
+    margin = check_flag("margin", margin)
     systematic = schedule == "systematic" or order is not None
     if systematic and criterion not in ("auto", "dobrushin"):
         raise ValueError(
@@ -283,8 +288,8 @@ def certify(
         )
     options: dict[str, Any] = {
         "accuracy": level, "criterion": criterion, "dependency": dependency, "norm": norm, "schedule": schedule,
-        "per_variable": bool(per_variable), "order": None if order is None else "given",
-        "max_sweeps": limit, "max_updates": max_updates, "margin": bool(margin),
+        "per_variable": per_variable, "order": None if order is None else "given",
+        "max_sweeps": limit, "max_updates": max_updates, "margin": margin,
         "time_limit": time_limit,
     }  # fmt: skip
     with listening(progress, "certify") as listener:
@@ -300,7 +305,7 @@ def certify(
         if criterion in ("auto", "dobrushin"):
             share = clock if criterion == "dobrushin" else clock.part(0.5)
             plain = _dobrushin(
-                reduced, level, dependency, norm, schedule or "systematic", bool(per_variable), order, limit, share
+                reduced, level, dependency, norm, schedule or "systematic", per_variable, order, limit, share
             )
             if max_updates is not None and plain.certified and _updates(plain) > max_updates:
                 advice = f"Not certified: {_updates(plain):.3g} updates are more than max_updates, {max_updates:.3g}."
@@ -324,7 +329,7 @@ def certify(
                 reason = f"not tried: {skipped}" if why is None else f"does not apply: {why}"
                 others[name] = {"criterion": name, "certified": False, "num_updates": None, "reason": reason}
                 continue
-            certificate = _by_criterion(CRITERIA[name], reduced, level, bool(per_variable), budget, margin, clock)
+            certificate = _by_criterion(CRITERIA[name], reduced, level, per_variable, budget, margin, clock)
             found.append(certificate)
             others[name] = _said(certificate)
         certified = [certificate for certificate in found if certificate.certified]

@@ -67,8 +67,8 @@ def comparison_bounds(
        Georgii, "Gibbs measures and phase transitions", 1988, Theorem 8.20.
     """
     check_choice("dependency", dependency, DEPENDENCIES)
-    for model in (projected, original):
-        check_model(model)
+    check_model(projected, "projected")
+    check_model(original, "original")
     if not np.array_equal(projected.num_states, original.num_states):
         raise ModelError(f"original must have the state counts of projected, got {original!r} and {projected!r}")
     same = np.array_equal(projected.edges, original.edges) and all(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
+from fastmix._checks import check_choice
 from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField, check_model
 
@@ -69,8 +70,7 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     puts equal weight on the two extreme states.
     """
     check_model(model)
-    if dependency not in DEPENDENCIES:
-        raise ValueError(f"dependency must be one of {', '.join(DEPENDENCIES)}, got {dependency!r}")
+    check_choice("dependency", dependency, DEPENDENCIES)
     model = _without_forbidden(model)
     if dependency == "exact":
         # The minimum repairs rounding only: the enumeration is never above the maximum over all fields.

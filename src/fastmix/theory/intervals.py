@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import BoolArray, FloatArray
-from fastmix._checks import check_share
+from fastmix._checks import check_flag, check_share
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.reduce import certain_entries
 
@@ -86,6 +86,7 @@ def rigorous_intervals(
     ``ln(4 / failure) / C``.
     """
     check_model(model)
+    simultaneous = check_flag("simultaneous", simultaneous)
     centre = np.clip(np.asarray(mean, dtype=np.float64), 0.0, 1.0)
     failure = (1.0 - check_share("confidence", confidence)) / (max(1, _num_questions(model)) if simultaneous else 1)
     both = variances is not None and num_chains > 1

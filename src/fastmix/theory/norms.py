@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fastmix._arrays import FloatArray
+from fastmix._checks import as_float_array, check_choice
 from fastmix._clock import NO_LIMIT, Clock
 
 __all__ = ["NORMS", "Norm", "dense_if_small", "matrix_norm", "smallest_norm", "spectral_vector"]
@@ -46,8 +47,7 @@ def matrix_norm(R: Any, norm: Norm, *, clock: Clock = NO_LIMIT) -> float:
     c, also where the matrix falls into parts; for symmetric R this is the spectral norm, for other R the vector proves
     ``R^T R v <= c^2 v``.
     """
-    if norm not in NORMS:
-        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+    check_choice("norm", norm, NORMS)
     matrix, largest = _as_nonnegative(R)
     if largest in (0.0, math.inf):
         return largest
@@ -89,7 +89,15 @@ def _as_nonnegative(R: Any) -> tuple[Any, float]:
     """R as a csr_array of positive entries with sorted columns, and its largest entry (0.0 without any)."""
     from scipy.sparse import csr_array, issparse
 
-    matrix = csr_array(R if issparse(R) else np.asarray(R, dtype=np.float64), dtype=np.float64)
+    if issparse(R):
+        if R.dtype.kind not in "fiub":
+            raise ValueError(f"R must hold real numbers, got {R.dtype}")
+        matrix = csr_array(R, dtype=np.float64)
+    else:
+        array = as_float_array("R", R)
+        if array.ndim != 2:
+            raise ValueError(f"R must be a square matrix, got shape {array.shape}")
+        matrix = csr_array(array)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"R must be a square matrix, got shape {matrix.shape}")
     if not matrix.nnz:
