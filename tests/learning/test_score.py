@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from modes import draw_modes
 from scipy.special import comb
 
 import fastmix
@@ -33,6 +34,7 @@ def test_exact_scores(missing: float) -> None:
     np.testing.assert_allclose(result.per_row, expected)
     assert result.log_likelihood == pytest.approx(weights @ expected / weights.sum())
     assert (result.std_error, result.log_z_method, result.status) == (0.0, "enumeration", Status.OK)
+    assert result.log_z_kind == "exact"
     assert result.log_z == pytest.approx(fastmix.infer(model, method="exact").log_z)
     if missing:
         assert result.pseudo_log_likelihood is None
@@ -132,7 +134,8 @@ def test_annealing_of_several_states() -> None:
 def test_directions_that_disagree_are_not_ok() -> None:
     rng = np.random.default_rng(0)
     forward, backward = rng.normal(3.0, 0.1, 1024), rng.normal(-3.0, 0.1, 1024)
-    good, bad = _combine(forward, backward, 10, "cpu"), _combine(forward, backward - 1.0, 10, "cpu")
+    good = _combine(-np.r_[forward, -backward][None], 10, "cpu")
+    bad = _combine(-np.r_[forward, 1.0 - backward][None], 10, "cpu")
     assert (good.status, bad.status) == (Status.OK, Status.NOT_MIXED)
 
 
@@ -176,6 +179,9 @@ def test_results_can_be_written() -> None:
         ([[0, 0, 0, 0, 0]], {"target": [9]}, ModelError, "variable must be a whole number from 0 to 4"),
         ([[0, 0, 0, 0, 0]], {"target": 1}, ValueError, "target must be a list of variables, got 1"),
         ([[0, 0, 0, 0, 0]], {"target": "ab"}, ValueError, "target must be a list of variables, got 'ab'"),
+        ([[0, 0, 0, 0, 0]], {"target": []}, ValueError, "target must be one variable or more"),
+        ([[0, 0, 0, 0, 0]], {"target": [1, 1]}, ValueError, "target must be one variable or more, each once"),
+        ([[0, 0, 0, 0, 0]], {"target": {0: 1}}, ValueError, "target must be a list of variables"),
         ([[0, 0, 0, 0, 0]], {"backend": "gpu"}, ValueError, "backend must be cpu, cuda or auto, got 'gpu'"),
     ],
 )
@@ -248,3 +254,75 @@ def test_rows_of_one_mode_do_not_hide_the_other() -> None:
     found = fastmix.score(model, np.ones((20, n), dtype=int), method="annealing", tol=0.02, num_chains=512, seed=0)
     assert found.status is Status.OK
     assert abs(found.log_z - log_z) < 5 * found.log_z_std_error < 0.2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_annealing_finds_modes_that_the_data_are_not_in(seed: int) -> None:
+    case = draw_modes(seed, most_variables=20)
+    rows = case.rows[seed % len(case.rows)]
+    found = fastmix.score(case.model, rows, method="annealing", seed=seed)
+    assert (found.status, found.log_z_kind) == (Status.OK, "estimate")
+    assert abs(found.log_z - case.log_z) < 5.0 * found.log_z_std_error < 0.2
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_mode_of_little_mass_counts(rows: int) -> None:
+    n = 12
+    field = np.log(4.0) / 24.0
+    model = fastmix.MarkovRandomField.ising(complete_edges(n), 0.5, field)
+    ups = np.arange(n + 1)
+    sums = 2.0 * ups - n
+    log_z = np.logaddexp.reduce(np.log(comb(n, ups)) + 0.25 * (sums**2 - n) + field * sums)
+    found = fastmix.score(model, np.full((50, n), rows), method="annealing", seed=0)
+    assert found.status is Status.OK
+    assert abs(found.log_z - log_z) < 5 * found.log_z_std_error < 0.1
+
+
+@pytest.mark.parametrize("n", [30, 400])
+def test_models_without_couplings_are_exact_at_once(n: int) -> None:
+    rng = np.random.default_rng(n)
+    edges = complete_edges(n)
+    fields = rng.normal(size=(n, 2))
+    tables = np.repeat(rng.normal(size=len(edges)), 4)
+    model = MarkovRandomField(np.full(n, 2), fields.reshape(-1), edges, tables)
+    found = score(model, rng.integers(0, 2, (5, n)), method="auto")
+    assert (found.status, found.log_z_kind) == (Status.OK, "exact")
+    assert found.log_z == pytest.approx(np.logaddexp(*fields.T).sum() + tables[::4].sum())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_out_of_time_there_is_a_lower_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = naive.random_model([2, 3, 2, 4, 2], complete_edges(5), seed).replace(log_constant=2.0)
+    rows = np.stack([np.random.default_rng(seed).integers(0, model.num_states) for _ in range(20)])
+
+    def late(self: Any) -> None:
+        raise OutOfTimeError
+
+    monkeypatch.setattr("fastmix.learning.log_z._Annealer.pilot", late)
+    found = score(model, rows, method="annealing", seed=0, time_limit=100.0)
+    facts = found.to_dict()
+    assert (found.log_z_kind, found.status, found.std_error) == ("bound", Status.TIME_LIMIT, np.inf)
+    assert (facts["log_z_kind"], facts["std_error"], facts["log_z"]) == ("bound", None, found.log_z)
+    exact = fastmix.infer(model, method="exact").log_z
+    assert exact is not None
+    assert exact - 20.0 < found.log_z <= exact
+
+
+def test_rows_that_were_not_reached_in_time_have_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small()
+    module = importlib.import_module("fastmix.learning.score")
+    monkeypatch.setattr(module, "_MASS_SHARE", 1e-12)
+    monkeypatch.setattr(module, "_CHUNK_ENTRIES", 20)
+    found = score(model, np.zeros((20, 5), dtype=int) + (np.arange(20) % 2)[:, None] * [1, 1, 0, 1, 1], time_limit=99)
+    assert found.status is Status.TIME_LIMIT
+    assert found.to_dict()["log_likelihood"] is None
+    assert np.isnan(found.per_row).any()
+
+
+def test_masses_of_many_rows_through_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small()
+    rng = np.random.default_rng(1)
+    rows = np.stack([rng.integers(0, model.num_states) for _ in range(20)])
+    expected = score(model, rows).per_row
+    monkeypatch.setattr(importlib.import_module("fastmix.learning.score"), "_MANY_TERMS", 0)
+    np.testing.assert_allclose(score(model, rows).per_row, expected, rtol=1e-12)

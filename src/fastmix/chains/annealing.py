@@ -9,6 +9,7 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.cpu import CpuChains
 from fastmix.model import MarkovRandomField
+from fastmix.model.structure import Structure
 
 __all__ = ["Annealing", "make_pool", "systematic"]
 
@@ -58,18 +59,23 @@ def make_pool(
     seed: int,
     num_sets: int = 1,
     num_threads: int | None = None,
+    structure: Structure | None = None,
 ) -> tuple[Chains, str]:
-    """Chains on the graph of a model whose parameters change, and what they run on in words."""
+    """Chains on the graph of a model whose parameters change, and what they run on in words.
+
+    A ``structure`` that differs in the order of its sweeps may stand in for that of the model.
+    """
+    structure = model.structure if structure is None else structure
 
     def make_cpu() -> Chains:
         return CpuChains(
-            model.structure, num_chains=num_chains, num_sets=num_sets, seed=seed, num_threads=num_threads, steady=False
+            structure, num_chains=num_chains, num_sets=num_sets, seed=seed, num_threads=num_threads, steady=False
         )
 
     def make_cuda() -> Chains:
         from fastmix.chains.cuda.chains import CudaChains
 
-        return CudaChains(model.structure, num_chains=num_chains, num_sets=num_sets, seed=seed, estimator=None)
+        return CudaChains(structure, num_chains=num_chains, num_sets=num_sets, seed=seed, estimator=None)
 
     return make_chains(backend if model.num_variables else "cpu", make_cpu, make_cuda)
 

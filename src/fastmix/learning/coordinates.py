@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._memory import check_memory
 from fastmix.model.build import offsets_of, table_positions
 from fastmix.model.structure import Structure
 
@@ -93,7 +94,9 @@ class Coordinates:
 
     def matrix(self, v: FloatArray) -> FloatArray:
         """C as a symmetric matrix (D, D), zero where no edge is."""
-        full = np.zeros((self.num_contrasts, self.num_contrasts))
+        d = self.num_contrasts
+        check_memory(8.0 * d * d, f"a matrix of {d:,} contrasts", "use fewer variables or states")
+        full = np.zeros((d, d))
         values = v[self.num_contrasts :]
         full[self.rows, self.cols] = values
         full[self.cols, self.rows] = values
@@ -119,13 +122,11 @@ class Coordinates:
     def _edge_groups(self) -> list[tuple[FloatArray, FloatArray, IntArray, IntArray, IntArray]]:
         """For every pair of state counts: both Q, the edges, and where tables and their contrasts are."""
         structure = self.structure
-        ends = structure.num_states[structure.edges]
         groups = []
-        for a, b in np.unique(ends, axis=0):
-            chosen = np.flatnonzero((ends == (a, b)).all(axis=1))
+        for a, b, chosen in structure.table_shapes:
             table = structure.pairwise_offsets[chosen][:, None] + np.arange(a * b)
             pairs = self.pair_starts[chosen][:, None] + np.arange((a - 1) * (b - 1))
-            groups.append((contrasts(int(a)), contrasts(int(b)), chosen, table, pairs))
+            groups.append((contrasts(a), contrasts(b), chosen, table, pairs))
         return groups
 
     def to_parameters(self, v: FloatArray) -> FloatArray:

@@ -358,7 +358,9 @@ def validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float |
         answer = log_normaliser(
             model, data, tol=accuracy, num_chains=count, seed=job.seed, clock=job.clock, backend=job.backend
         )
-    except ResourceError:  # no time is left: the model matters more
+    except ResourceError:  # no memory, or no time is left: the model matters more
+        return None, None
+    if answer.kind == "bound":
         return None, None
     return float(table.weights @ log_masses(model, table)) - answer.log_z, answer
 

@@ -198,10 +198,13 @@ class DataTerm:
     many are a :class:`ResourceError`, or, if they are to be ``sampled``, left out: those of ``beyond``.
     """
 
-    def __init__(self, coordinates: Coordinates, data: Dataset, *, sampled: bool = False) -> None:
+    def __init__(
+        self, coordinates: Coordinates, data: Dataset, *, sampled: bool = False, clock: Clock = NO_LIMIT
+    ) -> None:
         self.coordinates = coordinates
         self.beyond = np.zeros(0, dtype=np.int64)
         d = coordinates.num_contrasts
+        check_memory(24.0 * d * d, f"the products of {d:,} contrasts", "use fewer variables or states")
         gone = data.states == MISSING
         whole = ~gone.any(axis=1)
         products, means = np.zeros((d, d)), np.zeros(d)
@@ -212,6 +215,7 @@ class DataTerm:
             y, weights = coordinates.encode(data.states[some]), data.weights[some]
             means += weights @ y
             products += y.T @ (weights[:, None] * y)
+            clock.check()
         self.complete = coordinates.gather(means, products)
         self.patterns: list[_Pattern] = []
         most = _FEW_COMPLETIONS if sampled else MOST_COMPLETIONS
@@ -221,6 +225,7 @@ class DataTerm:
             order = np.argsort(where.reshape(-1), kind="stable")
             bounds = np.searchsorted(where.reshape(-1)[order], np.arange(len(masks) + 1))
             for k, mask in enumerate(masks):
+                clock.check()
                 chosen = rest[order[bounds[k] : bounds[k + 1]]]
                 try:
                     self.patterns.append(_Pattern(coordinates, mask, data, chosen, most))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix import _show
-from fastmix._arrays import FloatArray
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_backend, check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
 from fastmix.chains.base import device_of
@@ -28,15 +28,17 @@ from fastmix.results import Framed, Status, as_plain, provenance
 __all__ = ["ScoreResult", "log_masses", "pseudo_log_likelihoods", "score"]
 
 
-_PSEUDO_SHARE = 0.3  # of a time limit, after which there is no pseudo-likelihood
+_MASS_SHARE, _PSEUDO_SHARE = 0.5, 0.3  # of a time limit for the masses of rows, and of the rest for pseudo-likelihoods
 # Variables up to which couplings make a dense matrix in any case, the density from which on they do, and entries of
 # conditional distributions that are made at once.
 _SMALL_DENSE, _LEAST_DENSITY, _CHUNK_ENTRIES = 2000, 0.1, 1 << 22
+_MANY_TERMS = 1 << 24  # edges times rows from which on that is worth it for their masses
 
 
 _NOT_MIXED = "Annealing there and back disagree, or the standard error is large: allow more num_chains or time_limit."
 _FACTS = (  # of a result, in the order of its JSON
-    "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_std_error", "log_z_method", "log_z_bracket",
+    "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_kind", "log_z_std_error", "log_z_method",
+    "log_z_bracket",
     "pseudo_log_likelihood", "conditional_log_likelihood", "num_rows",
 )  # fmt: skip
 
@@ -49,18 +51,22 @@ class ScoreResult(Framed):
     ----------
     model : MarkovRandomField
     log_likelihood : float
-        Mean over the rows of log p(x); missing values are summed over.
+        Mean over the rows of log p(x); missing values are summed over. NaN where the time ended before all rows had
+        been looked at.
     std_error : float
-        Its standard error because of log Z; 0 where log Z is exact.
+        Its standard error because of log Z; 0 where log Z is exact, infinite where it is a bound.
     std_error_data : float
         Standard error of the mean over the rows, as a sample of all that could have been.
     per_row : float array (rows,)
-        Log-likelihood of every row.
+        Log-likelihood of every row; NaN of those that were not looked at in time.
     log_z, log_z_std_error : float
+    log_z_kind : {"exact", "estimate", "bound", "zero"}
+        What is known of log Z. ``estimate``: with the standard error. ``bound``: log Z is not below this number, for
+        better ones there was no time, and log-likelihoods are not above those of the result. ``zero``: Z = 0 is proven.
     log_z_method : str
-        ``enumeration``, ``junction tree``, ``annealing`` (in both directions).
+        ``enumeration``, ``junction tree``, ``annealing`` (in both directions), ``lower bound``.
     log_z_bracket : (float, float) or None
-        Estimates of log Z by annealing from the independent model to this one, which err downwards, and back, which err
+        Estimates of log Z by annealing from independent models to this one, which err downwards, and back, which err
         upwards.
     pseudo_log_likelihood : float or None
         Mean over the rows of ``sum_i log p(x_i | x_others)``; None where values are missing, for larger factors, and
@@ -69,7 +75,8 @@ class ScoreResult(Framed):
         Mean over the rows of the log-probability of the ``target`` variables given the others.
     num_rows : int
     status : Status
-        ``not_mixed`` where the two directions disagree, or the standard error is above 0.1.
+        ``not_mixed`` where the two directions disagree, or the standard error is above 0.1; ``time_limit`` where there
+        was no time for all rows, or for more than a bound.
     stats, provenance : mapping
         ``stats["stopped_by"]`` is ``accuracy`` if annealing has reached ``tol``, else ``time_limit``, ``interrupt`` or
         ``done``, also where log Z is exact.
@@ -81,6 +88,7 @@ class ScoreResult(Framed):
     std_error_data: float
     per_row: FloatArray
     log_z: float
+    log_z_kind: str
     log_z_std_error: float
     log_z_method: str
     log_z_bracket: tuple[float, float] | None
@@ -141,9 +149,10 @@ def score(
 ) -> ScoreResult:
     """A :class:`ScoreResult`: the mean log-likelihood of data under a model.
 
-    Log Z is exact where the model is small or of low treewidth. Else chains are annealed from the independent model
-    with the marginals of the data to this one, and back; both directions together (Bennett's acceptance ratio) give
-    log Z with a standard error, and either of them an estimate of its own, which must agree.
+    Log Z is exact where the model is small or of low treewidth. Else chains are annealed to this model from two others,
+    the independent one with the marginals of the data and the uniform one, which finds modes that the data are not in,
+    and back; both ways and directions together (Bennett's acceptance ratio) give log Z with a standard error, and
+    either direction an estimate of its own, which must agree. Where the time ends before, there is a lower bound.
 
     Parameters
     ----------
@@ -169,7 +178,7 @@ def score(
     ModelError
         If the data do not fit the model.
     ResourceError
-        If ``method="exact"`` needs too much memory, or missing values have too many joint states.
+        If ``method="exact"`` needs too much memory or time, or missing values have too many joint states.
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` has log Z as well as it is known, None before it is.
 
@@ -185,24 +194,19 @@ def score(
     check_backend(backend)
     check_positive("tol", tol)
     check_count("num_chains", num_chains, least=2 * NUM_GROUPS)
-    if target is not None and (isinstance(target, str) or not np.iterable(target)):
-        raise ValueError(f"target must be a list of variables, got {describe(target)}")
+    targets = None if target is None else _check_target(model, target)
     options = {
         "method": method, "tol": tol, "num_chains": num_chains, "backend": backend, "time_limit": time_limit,
-        "target": None if target is None else list(target),
+        "target": targets,
     }  # fmt: skip
     seed = choose_seed(seed)
     with listening(progress, "score") as listener:
         clock = Clock(time_limit, listener=listener, what="score")
         table = read_data(data, weights=weights, model=model)
         merged, where = table.merged()
-        masses, conditional = log_masses(model, merged), None
-        if target is not None:
-            others = merged.states.copy()
-            others[:, [model.variable_index(i) for i in target]] = MISSING
-            # Where a row has probability 0, so have its targets, also if the others alone are impossible.
-            given = np.where(masses == -math.inf, 0.0, log_masses(model, replace(merged, states=others)))
-            conditional = _mean(merged, masses - given)
+        masses, conditional = log_masses(model, merged, clock.part(_MASS_SHARE)), None
+        if targets is not None:
+            conditional = _conditional(model, merged, masses, targets, clock)
         pseudo = None
         if not table.has_missing and not model.num_factors:
             with contextlib.suppress(OutOfTimeError):
@@ -210,6 +214,10 @@ def score(
         answer = log_normaliser(
             model, merged, method=method, tol=tol, num_chains=num_chains, seed=seed, clock=clock, backend=backend
         )
+    if np.isnan(masses).any():
+        late = {"stopped_by": "time_limit"}
+        verdict = Status.TIME_LIMIT if answer.status is Status.OK else answer.status
+        answer = replace(answer, status=verdict, stats={**answer.stats, **late})
     rows = (masses - answer.log_z)[where]
     mean = _mean(table, rows)
     effective = 1.0 / float((table.weights**2).sum())
@@ -217,7 +225,8 @@ def score(
     result = ScoreResult(
         model=model, log_likelihood=mean, std_error=answer.std_error,
         std_error_data=math.sqrt(spread / max(1.0, effective - 1.0)), per_row=rows, log_z=answer.log_z,
-        log_z_std_error=answer.std_error, log_z_method=answer.method, log_z_bracket=answer.bracket,
+        log_z_kind=answer.kind, log_z_std_error=answer.std_error, log_z_method=answer.method,
+        log_z_bracket=answer.bracket,
         pseudo_log_likelihood=pseudo, conditional_log_likelihood=conditional, num_rows=table.num_rows,
         status=answer.status, stats={"stopped_by": "done", "backend": answer.place, **answer.stats, **clock.stats()},
         provenance=provenance(model, seed=seed, device=device_of(answer.place), **options),
@@ -233,25 +242,79 @@ def _mean(data: Dataset, values: FloatArray) -> float:
     return float(data.weights[heavy] @ values[heavy])
 
 
-def log_masses(model: MarkovRandomField, data: Dataset) -> FloatArray:
-    """Log of the unnormalised mass of every row, missing values summed over."""
-    if not data.has_missing:
-        return np.asarray(model.log_weight(data.states))
-    result = np.empty(len(data.states))
-    whole = (data.states != MISSING).all(axis=1)
-    result[whole] = model.log_weight(data.states[whole])
-    if obstacle(model):
-        result[~whole] = _listed_masses(model, data.states[~whole])
-        return result
-    coordinates = Coordinates(model.structure)
-    v, constant = coordinates.from_parameters(model.parameters)
-    matrix = coordinates.matrix(v)
-    for pattern in DataTerm(coordinates, data).patterns:
-        result[pattern.rows] = pattern.log_masses(v, matrix) + constant + model.log_constant
+def _check_target(model: MarkovRandomField, target: Sequence[int | str]) -> list[Any]:
+    """The variables whose probability given the others is asked for, as they were named."""
+    if isinstance(target, str | bytes | Mapping) or not np.iterable(target):
+        raise ValueError(f"target must be a list of variables, got {describe(target)}")
+    targets = list(target)
+    numbers = [model.variable_index(variable) for variable in targets]
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"target must be one variable or more, each once, got {describe(targets)}")
+    return targets
+
+
+def _conditional(
+    model: MarkovRandomField, data: Dataset, masses: FloatArray, targets: Sequence[int | str], clock: Clock
+) -> float:
+    """The mean over the rows of the log-probability of some variables given the others."""
+    others = data.states.copy()
+    others[:, [model.variable_index(i) for i in targets]] = MISSING
+    given = log_masses(model, replace(data, states=others), clock.part(_MASS_SHARE))
+    # Where a row has probability 0, so have its targets, also if the others alone are impossible.
+    return _mean(data, masses - np.where(masses == -math.inf, 0.0, given))
+
+
+def log_masses(model: MarkovRandomField, data: Dataset, clock: Clock = NO_LIMIT) -> FloatArray:
+    """Log of the unnormalised mass of every row, missing values summed over; NaN where the time ended before."""
+    result = np.full(len(data.states), np.nan)
+    gaps = np.flatnonzero((data.states == MISSING).any(axis=1)) if data.has_missing else np.zeros(0, dtype=np.int64)
+    whole = np.delete(np.arange(len(result)), gaps)
+    with contextlib.suppress(OutOfTimeError):
+        for some, masses in _masses_of_whole(model, data.states, whole):
+            result[some] = masses
+            clock.check()
+        if len(gaps) and obstacle(model):
+            result[gaps] = _listed_masses(model, data.states[gaps], clock)
+        elif len(gaps):
+            coordinates = Coordinates(model.structure)
+            v, constant = coordinates.from_parameters(model.parameters)
+            matrix = coordinates.matrix(v)
+            part = replace(data, states=data.states[gaps], weights=data.weights[gaps])
+            for pattern in DataTerm(coordinates, part, clock=clock).patterns:
+                result[gaps[pattern.rows]] = pattern.log_masses(v, matrix) + constant + model.log_constant
+                clock.check()
     return result
 
 
-def _listed_masses(model: MarkovRandomField, states: NDArray[Any]) -> FloatArray:
+def _masses_of_whole(
+    model: MarkovRandomField, states: NDArray[Any], rows: IntArray
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Rows without missing values, some at a time, and the logarithms of their masses."""
+    n, num_edges = model.num_variables, model.num_edges
+    if len(rows) * num_edges < _MANY_TERMS or model.num_factors or not _is_dense(model):
+        step = max(1, _CHUNK_ENTRIES // max(1, n + num_edges + len(model.structure.scope_variables)))
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            yield some, np.asarray(model.log_weight(states[some]))
+        return
+    coordinates = Coordinates(model.structure)
+    v, constant = coordinates.from_parameters(model.parameters)
+    c, matrix = v[: coordinates.num_contrasts], coordinates.matrix(v)
+    step = max(1, _CHUNK_ENTRIES // max(1, coordinates.num_contrasts))
+    for first in range(0, len(rows), step):
+        some = rows[first : first + step]
+        y = coordinates.encode(states[some])
+        masses = y @ c + 0.5 * np.einsum("rk,rk->r", y @ matrix, y)
+        yield some, masses + constant + model.log_constant
+
+
+def _is_dense(model: MarkovRandomField) -> bool:
+    """Whether products with a matrix of all couplings are quicker than looking at every edge."""
+    n = model.num_variables
+    return not model.has_forbidden and 2.0 * model.num_edges >= _LEAST_DENSITY * n * n
+
+
+def _listed_masses(model: MarkovRandomField, states: NDArray[Any], clock: Clock) -> FloatArray:
     """The same of rows (rows, n) with missing values, for any model: all their joint states are listed."""
     result = np.empty(len(states))
     masks, where = np.unique(states == MISSING, axis=0, return_inverse=True)
@@ -270,6 +333,7 @@ def _listed_masses(model: MarkovRandomField, states: NDArray[Any]) -> FloatArray
             whole = np.repeat(states[some], total, axis=0)
             whole[:, mask] = np.tile(listed, (len(some), 1))
             result[some] = np.logaddexp.reduce(model.log_weight(whole).reshape(-1, total), axis=1)
+            clock.check()
     return result
 
 
@@ -280,9 +344,17 @@ def pseudo_log_likelihoods(model: MarkovRandomField, data: Dataset, clock: Clock
     a sparse one; an :class:`fastmix._clock.OutOfTimeError` where that takes too long.
     """
     n, entries = model.num_variables, len(model.log_unary)
-    if not model.has_forbidden and (n <= _SMALL_DENSE or 2.0 * model.num_edges >= _LEAST_DENSITY * n * n):
+    result = np.empty(len(data.states))
+    if _is_dense(model) or (n <= _SMALL_DENSE and not model.has_forbidden):
         coordinates = Coordinates(model.structure)
-        return PseudoLikelihood(coordinates, data).rows(coordinates.from_parameters(model.parameters)[0])[0]
+        v = coordinates.from_parameters(model.parameters)[0]
+        chunk = max(1, _CHUNK_ENTRIES // max(1, coordinates.num_contrasts))
+        for begin in range(0, len(result), chunk):
+            clock.check()
+            rows = slice(begin, begin + chunk)
+            part = replace(data, states=data.states[rows], weights=data.weights[rows])
+            result[rows] = PseudoLikelihood(coordinates, part).rows(v)[0]
+        return result
     from scipy.sparse import coo_array, csr_array
 
     edge, row, col = table_positions(model.num_states, model.edges)
@@ -290,7 +362,6 @@ def pseudo_log_likelihoods(model: MarkovRandomField, data: Dataset, clock: Clock
     first, second = starts[model.edges[edge, 0]] + row, starts[model.edges[edge, 1]] + col
     ends = np.concatenate([first, second]), np.concatenate([second, first])
     tables = csr_array(coo_array((np.tile(model.log_pairwise, 2), ends), shape=(entries, entries)))
-    result = np.empty(len(data.states))
     chunk = max(1, _CHUNK_ENTRIES // max(1, entries))
     for begin in range(0, len(result), chunk):
         clock.check()
