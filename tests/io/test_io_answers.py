@@ -212,6 +212,7 @@ PLACES = {
     "a.PR": "PR 1.5",
     "a.MPE": "MPE 2 1 0",
     "a.evid": "2 0 1 1 0",
+    "a.erg": "2 2 2 0 1 0 /* Probabilities */ 2 0.5 0.5 4 0.5 0.5 0.5 0.5",
     "a.bif": "variable a { type discrete [ 2 ] { 0 , 1 } ; } probability ( a ) { table 0.5 , 0.5 ; }",
 }
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import oracle
 from fastmix.errors import FormatError, ModelError, ResourceError, UnfitMethodError
-from fastmix.io import write_model
+from fastmix.io import ergo, write_model
 from oracle.uai import (
     assert_same,
     format_uai,
@@ -36,6 +36,7 @@ HAND_WRITTEN = [
     b"MARKOV 4\n2 2 2 2\n2\n4 0 1 2 3\n3 2 1 0\n16 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7\n8 0 0 0 0 1 1 1 1\n",
     b"MARKOV 0 1 0 1 2.5\n",
     b"MARKOV 1 5 0",
+    b"BAYES 4\n2 1 3 2\n4\n2 1 3\n1 1\n3 3 0 2\n2 3 0\n2 1 0\n1 1\n12 .1 .2 .7 1 0 0 .3 .3 .4 0 1e-400 1\n4 0 1 .99 0",
 ]
 SIZES = [0, 1, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**62, 2**63 - 1, 2**64, 10**30, -1, -(2**31), -(2**62), -(2**63)]
 POOL = (
@@ -45,9 +46,11 @@ POOL = (
 ).split(b" ") + [b"%d" % size for size in SIZES]
 
 
+LETTERS = b"0123456789 .-+eEc#\n\r\t\x00\xff" + bytes(range(256))
+
+
 def damage(data: bytes, rng: random.Random) -> bytes:
-    letters = b"0123456789 .-+eEc#\n\r\t\x00\xff" + bytes(range(256))
-    return mutate(data, rng, POOL, words=rb"\s+|[^\s]+", letters=letters, mark=b"# ")
+    return mutate(data, rng, POOL, words=rb"\s+|[^\s]+", letters=LETTERS, mark=b"# ")
 
 
 def check_agreement(data: bytes) -> bool:
@@ -68,9 +71,11 @@ def test_the_check_can_fail(monkeypatch):
     assert_can_fail(check_agreement, data, wrong, "test_io_fuzz.parse_uai", monkeypatch)
 
 
-@pytest.mark.parametrize("each", [50, pytest.param(1700, marks=pytest.mark.slow)])
-def test_damaged_files(each):
-    rng = random.Random(20240607 + each)
+@pytest.mark.parametrize(
+    ("each", "seed"), [(50, 20240657), *(pytest.param(1700, 20242307 + k, marks=pytest.mark.slow) for k in range(4))]
+)
+def test_damaged_files(each, seed, tell):
+    rng = random.Random(seed)
     entries = np.random.default_rng(5)
     accepted = 0
     files = list(HAND_WRITTEN)
@@ -85,6 +90,62 @@ def test_damaged_files(each):
         for _ in range(each):
             accepted += check_agreement(damage(data, rng))
     assert each / 2 < accepted < 0.55 * each * len(files), accepted  # neither nothing nor everything is damage
+    if each > 1000:
+        total = each * len(files)
+        tell("damaged files", f"UAI, seed {seed}: two readers agree", f"{total} of {total}")
+
+
+ERGO = b"""/* a network */
+3
+2 2 3
+
+0
+1 0
+2 0 1
+
+/* Probabilities */
+2
+ 0.25 0.75
+4 /* rows */
+ 0.1 0.9
+ 0.4 0.6
+12
+ 1 0 0  0.2 0.3 0.5  0.3 0.3 0.4  0.3333 0.3333 0.3333
+
+/* Names */
+a
+b
+c
+
+/* Labels */
+no yes
+no yes
+low mid high
+"""
+ERGO_POOL = [*POOL, *b"/* */ a b no /* Names */|/* Labels */|/* Probabilities */|/*".split(b"|")]
+
+
+@pytest.mark.parametrize("count", [1500, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_damaged_ergo(count, tell):
+    """A network whose rows sum to 1, or an error that names the place."""
+    rng = random.Random(count)
+    accepted = 0
+    for number in range(count):
+        data = ERGO if number == 0 else mutate(ERGO, rng, ERGO_POOL, words=rb"\s+|[^\s]+", letters=LETTERS, mark=b"/*")
+        try:
+            network = ergo.read(data, "f.erg")
+        except FormatError as error:
+            assert number, error  # noqa: PT017
+            assert re.match(r"f\.erg:\d+: [^\n]+$", str(error)), error  # noqa: PT017
+            continue
+        except Exception as error:
+            raise AssertionError(f"{data!r}") from error
+        accepted += 1
+        assert all(np.allclose(table.sum(axis=-1), 1.0, rtol=1e-12) for table in network.tables)
+        assert network.to_model().num_variables == network.num_variables
+    assert 0.02 * count < accepted < 0.6 * count, accepted
+    if count > 10_000:
+        tell("damaged files", "Ergo: a network or an error", f"{count} of {count}")
 
 
 # -- npz --------------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_plain_file():
         "\ufeff" + PLAIN,
         PLAIN.encode("utf-8-sig"),
         PLAIN.lower(),
-        PLAIN.replace("MARKOV", "Bayes"),
+        PLAIN.replace("MARKOV", "Markov"),
         "# a file\n" + PLAIN.replace("\n", "   # note\n"),
         "c\nc a comment 1 2 3\n  c indented\n\tc\ttabs\n" + PLAIN.replace("\n", "\nc 5 5 5\n"),
         PLAIN.replace("2 2 3\n", "2 2 3#4\n"),
@@ -102,7 +102,9 @@ def test_repeated_and_reversed_factors_multiply():
     assert math.isclose(model.log_constant, math.log(35))
 
 
-@pytest.mark.parametrize("text", ["MARKOV 0 0", "BAYES 0 1 0 1 2.5", "MARKOV 1 5 0", "MARKOV 2 1 1 1 2 0 1 1 3"])
+@pytest.mark.parametrize(
+    "text", ["MARKOV 0 0", "BAYES 0 0", "BAYES 1 1 1 1 0 1 1", "MARKOV 1 5 0", "MARKOV 2 1 1 1 2 0 1 1 3"]
+)
 def test_small_files(text):
     assert_accepted(text)
 

@@ -119,6 +119,8 @@ def read_naive(text: str | bytes) -> NaiveModel:
                 raise RefusedError(reader.words[reader.position - 1][1], f"variable {v}")
             scope.append(v)
         scopes.append(scope)
+    if header.upper() == "BAYES":
+        check_network(n, scopes)
     for scope in scopes:
         line = reader.words[reader.position - 1][1]
         size = math.prod(num_states[v] for v in scope)
@@ -136,6 +138,8 @@ def read_naive(text: str | bytes) -> NaiveModel:
             table[tuple(state_of[v] for v in wide)] = value
         if not any_positive:
             raise RefusedError(line, "nothing allowed")
+        if header.upper() == "BAYES":
+            normalize(table, scope, num_states, line)
         add_factor(model, wide, table)
     if reader.position < len(reader.words):
         raise RefusedError(reader.words[reader.position][1], "words after the last table")
@@ -143,6 +147,41 @@ def read_naive(text: str | bytes) -> NaiveModel:
         if all(model.unary[v, s] == -math.inf for s in range(num_states[v])):
             raise RefusedError(1, f"variable {v} has no state left")
     return model
+
+
+def check_network(n: int, scopes: list[list[int]]) -> None:
+    """Every variable has one table, in which it comes last, and parents before it in some order."""
+    if sorted(scope[-1] if scope else -1 for scope in scopes) != list(range(n)):
+        raise RefusedError(1, "children")
+    parents = {scope[-1]: scope[:-1] for scope in scopes}
+    if any(len(own) > 31 for own in parents.values()):
+        raise RefusedError(1, "parents")
+    done: set[int] = set()
+    while len(done) < n:
+        ready = [v for v in parents if v not in done and done.issuperset(parents[v])]
+        if not ready:
+            raise RefusedError(1, "cycle")
+        done.update(ready)
+
+
+def normalize(table: dict[tuple[int, ...], float], scope: list[int], num_states: list[int], line: int) -> None:
+    """Divide the rows of a conditional table, logarithms here, by their sums."""
+    if len(next(iter(table))) < len(scope):
+        keep = scope[-1] if num_states[scope[-1]] > 1 else None
+        width = num_states[scope[-1]] if keep is not None else 1
+    else:
+        width = num_states[scope[-1]]
+    keys = list(table)
+    for start in range(0, len(keys), width):
+        row = keys[start : start + width]
+        if any(table[key] > 709 for key in row):
+            raise RefusedError(line, "a row")
+        total = math.fsum(math.exp(table[key]) for key in row)
+        if abs(total - 1.0) > 1e-4 + 1e-9 + min(0.05, 0.005 * width):
+            raise RefusedError(line, "a row")
+        for key in row:
+            p = math.exp(table[key])  # what is below the range of doubles is 0 here
+            table[key] = math.log(p / total) if p else -math.inf
 
 
 def add_factor(model: NaiveModel, scope: list[int], table: dict[tuple[int, ...], float]) -> None:
@@ -191,7 +230,8 @@ def as_bytes(text: str | bytes) -> bytes:
 
 
 def parse_uai(text: str | bytes, name: str = "<string>") -> MarkovRandomField:
-    return uai.read(as_bytes(text), name)
+    found = uai.read(as_bytes(text), name)
+    return found if isinstance(found, MarkovRandomField) else found.to_model()
 
 
 def parse_npz(data: bytes, name: str = "<bytes>") -> MarkovRandomField:

@@ -286,8 +286,8 @@ def sample(
     if method == "ancestral":
         if loaded.network is None or not direct:
             raise fastmix.UnfitMethodError(
-                "--method ancestral must have a Bayesian network (a BIF or XMLBIF file), without --evidence and on the "
-                "CPU; use gibbs"
+                "--method ancestral must have a Bayesian network (a BIF, XMLBIF or Ergo file, or UAI BAYES), without "
+                "--evidence and on the CPU; use gibbs"
             )
         if chains or not cluster is num_workers is None:
             other = chains[0].replace("_", "-") if chains else "num-workers" if cluster is None else "cluster"

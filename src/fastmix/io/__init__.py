@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from fastmix.errors import FormatError
-from fastmix.io import bif, npz, uai, xmlbif
+from fastmix.io import bif, ergo, npz, uai, xmlbif
 from fastmix.io.answers import (
     read_evidence, read_mar, read_mpe, read_pr, register_answer, write_answer, write_evidence, write_mar, write_mpe,
     write_pr,
@@ -56,7 +56,7 @@ class Format:
     Examples
     --------
     >>> [(format.name, format.suffixes[0]) for format in formats()]
-    [('UAI', '.uai'), ('npz', '.npz'), ('BIF', '.bif'), ('XMLBIF', '.bifxml')]
+    [('UAI', '.uai'), ('npz', '.npz'), ('BIF', '.bif'), ('XMLBIF', '.bifxml'), ('Ergo', '.erg')]
     """
 
     name: str
@@ -73,6 +73,7 @@ _FORMATS = [
     Format("npz", (".npz",), npz.read, npz.write, lambda data: data.startswith(_ZIP)),
     Format("BIF", (".bif",), bif.parse_bif, None, bif.is_bif),
     Format("XMLBIF", (".bifxml", ".xmlbif"), xmlbif.parse_xmlbif, None, xmlbif.is_xmlbif),
+    Format("Ergo", (".erg",), ergo.read, None, ergo.is_ergo),
 ]
 
 
@@ -111,7 +112,7 @@ def format_of(path: PathLike) -> Format:
 
 
 def format_names() -> str:
-    """The names of all formats in a sentence, for help texts: UAI, npz, BIF or XMLBIF."""
+    """The names of all formats in a sentence, for help texts: UAI, npz, BIF, XMLBIF or Ergo."""
     *most, last = (known.name for known in _FORMATS)
     return f"{', '.join(most)} or {last}"
 
@@ -123,7 +124,7 @@ def suffix_list() -> str:
 
 
 def read_model(path: PathLike, *, max_bytes: float | None = None) -> MarkovRandomField:
-    """The model in a UAI, npz, BIF or XMLBIF file, or one of a registered format, told apart by content.
+    """The model in a UAI, npz, BIF, XMLBIF or Ergo file, or one of a registered format, told apart by content.
 
     Parameters
     ----------
@@ -161,7 +162,9 @@ def read_model(path: PathLike, *, max_bytes: float | None = None) -> MarkovRando
 
 
 def read_network(path: PathLike, *, max_bytes: float | None = None) -> BayesianNetwork:
-    """The Bayesian network in a BIF or XMLBIF file, told apart by content; for what a model does not keep: parents.
+    """The Bayesian network in a file that holds one, told apart by content; for what a model does not keep: parents.
+
+    BIF, XMLBIF and Ergo files hold one, and UAI files that begin with ``BAYES``.
 
     Parameters
     ----------
@@ -180,7 +183,7 @@ def read_network(path: PathLike, *, max_bytes: float | None = None) -> BayesianN
     """
     found = read_model_or_network(path, max_bytes=max_bytes)
     if not isinstance(found, BayesianNetwork):
-        raise FormatError(f"{display_name(path)}:1: expected a Bayesian network, which BIF and XMLBIF files hold")
+        raise FormatError(f"{display_name(path)}:1: expected a Bayesian network: BIF, XMLBIF, Ergo or UAI BAYES")
     return found
 
 

@@ -26,7 +26,7 @@ from fastmix._arrays import FloatArray
 from fastmix._checks import describe
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes, shown
-from fastmix.io.tokens import NumberText, cut_header, strip_comments
+from fastmix.io.tokens import NumberText, blank_blocks, cut_header, strip_comments
 from fastmix.model import MarkovRandomField
 
 __all__ = [
@@ -348,7 +348,7 @@ def read_evidence(path: PathLike, num_states: ArrayLike | None = None) -> dict[i
 
 def evidence_in(data: bytes, name: str, num_states: ArrayLike | None = None) -> dict[int, int]:
     r"""The observed states in the content of a file; ``name`` is for messages."""
-    numbers = NumberText(strip_comments(data, name), name)
+    numbers = NumberText(strip_comments(blank_blocks(data, name), name), name)
     if len(numbers) == 0:
         return {}
     numbers.require_whole(0, len(numbers), "evidence")

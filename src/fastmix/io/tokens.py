@@ -18,7 +18,7 @@ from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.io.files import decode_text, shown
 
-__all__ = ["NumberText", "cut_header", "strip_comments"]
+__all__ = ["NumberText", "blank_blocks", "cut_header", "strip_comments"]
 
 _WHITE, _DIGIT, _SYMBOL, _ILLEGAL = range(4)
 _CLASSES = bytes(
@@ -27,6 +27,12 @@ _CLASSES = bytes(
 )
 _HASH_COMMENT = re.compile(rb"#[^\n]*")
 _C_COMMENT = re.compile(rb"^[ \t\v\f]*c(?:[ \t\v\f][^\n]*)?$", re.MULTILINE)
+_BLOCK_COMMENT = re.compile(rb"/\*(?:[\s\S]*?\*/|[\s\S]*)")
+_NOT_LINE_END = re.compile(rb"[^\n]")
+# A variable in a table has at least one entry per state, but one in no table costs a single word whatever its number of
+# states. The states in all are limited to this many, plus so many per word, to keep memory in proportion.
+_FREE_STATES = 1 << 20
+_STATES_PER_WORD = 64
 _WORD = re.compile(rb"[^ \t\n\r\v\f]+")
 _TOKEN_BYTES = 100.0  # of memory at the peak, in reading and using a number
 _CHUNK_TOKENS = 1 << 17  # words turned into Python objects at a time: about 10 MiB
@@ -46,6 +52,20 @@ def strip_comments(data: bytes, name: str) -> bytes:
     if b"c" in data:
         data = _C_COMMENT.sub(b"", data)
     return data
+
+
+def blank_blocks(data: bytes, name: str, first_line: int = 1) -> bytes:
+    """The data with blanks in the place of comments ``/* .. */``, as files of the UAI 2006 evaluation have them.
+
+    A :class:`FormatError` if one does not end; ``first_line`` is the number of the first line.
+    """
+    if b"/*" not in data:
+        return data
+    for match in _BLOCK_COMMENT.finditer(data):
+        if not match[0].endswith(b"*/", 4):
+            line = first_line + data.count(b"\n", 0, match.start())
+            raise FormatError(f"{name}:{line}: a comment must end in '*/', got {shown(match[0])}")
+    return _BLOCK_COMMENT.sub(lambda match: _NOT_LINE_END.sub(b" ", match[0]), data)
 
 
 def cut_header(data: bytes, name: str, allowed: tuple[str, ...]) -> tuple[str, bytes]:
@@ -144,6 +164,28 @@ class NumberText:
         if not self.values[index] <= left:
             self.fail(index, f"{what} must be at most {left}, the count of numbers left in the file")
         return int(self.values[index])
+
+    def state_counts(self, index: int) -> tuple[int, IntArray]:
+        """A number of variables and the number of states of each, which stand from one word on."""
+        n = self.count(index, "the number of variables")
+        self.require_whole(index + 1, index + n + 1, "the numbers of states")
+        counts = self.values[index + 1 : index + n + 1]
+        if len(counts) < n:
+            self.fail_at_end("the numbers of states")
+        if n and counts.min() < 1:
+            i = int(counts.argmin())
+            self.fail(index + i + 1, f"the number of states of variable {i} must be at least 1")
+        limit = _FREE_STATES + _STATES_PER_WORD * len(self)
+        with np.errstate(over="ignore"):
+            total = counts.sum()
+        if not total <= limit:
+            i = int(counts.argmax())
+            self.fail(
+                index + i + 1,
+                f"the variables must have at most {limit} states in all in a file of {len(self)} numbers; "
+                f"variable {i} has the most",
+            )
+        return n, counts.astype(np.int64)
 
     def blocks(self, start: int, num_blocks: int, what: str, *, whole: bool = False) -> tuple[IntArray, IntArray, int]:
         """The word with the size of each of several blocks ``k w1 .. wk`` one after another, the sizes, and the end.

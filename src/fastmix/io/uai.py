@@ -3,7 +3,7 @@
 A file is a list of words: ``MARKOV`` or ``BAYES`` (in any case), the number of variables, the number of states of each,
 the number of factors, for each factor its scope (how many variables, then which), and for each factor its table (how
 many entries, then the entries, the last variable of the scope changing fastest). In a ``BAYES`` file the tables are
-conditional probabilities and the last variable of a scope is the child; they multiply like any other factors.
+conditional probabilities and the last variable of a scope is the child: it is a Bayesian network.
 
 What the reader takes and refuses:
 
@@ -13,6 +13,8 @@ What the reader takes and refuses:
   such as ``1e-400``, keeps its logarithm instead of turning into 0 or inf. ``inf`` and ``nan`` are refused.
 - A table without any positive entry is refused, and so is a variable whose factors forbid all its states.
 - Factors over the same variables are multiplied together; variables with a single state do not count.
+- In a ``BAYES`` file every variable is the child of one table, rows sum to 1, and no variable is before itself. Rows
+  that were printed with two digits or more are divided by their sums.
 
 The writer writes each table as its exponentials, to the last digit, divided by the largest so that this becomes 1. The
 scales, together with ``log_constant``, are one factor over no variables, left out when it is 1 and split into several
@@ -26,7 +28,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -36,15 +38,16 @@ from fastmix.errors import FormatError, ModelError
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.build import join_factors, offsets_of
+from fastmix.model.network import MOST_PARENTS, ROW_TOLERANCE, BayesianNetwork
 
-__all__ = ["read", "write"]
+__all__ = ["read", "read_tables", "write"]
 
 _logger = logging.getLogger(__name__)
 
-# A variable in a factor has at least one table entry per state, but one in no factor costs a single word whatever its
-# number of states. The states in all are limited to this many, plus so many per word, to keep memory in proportion.
-_FREE_STATES = 1 << 20
-_STATES_PER_WORD = 64
+# How far the sum of a row of a network may be from 1: two digits for each entry, but no more than a few percent.
+_ROUNDED = 0.005
+_MOST_OFF = 0.05
+_MARKOV = "a file of factors that are no conditional probabilities begins with MARKOV"
 _SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 _SHORTEST_EXTREME = len("2e308")  # no shorter word is outside the range of normal doubles and yet not zero
 _NONZERO_MANTISSA = re.compile(rb"[^eE]*[1-9]")
@@ -59,20 +62,26 @@ _CHUNK_TABLES = 1 << 15
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read(data: bytes, name: str, _max_bytes: float | None = None) -> MarkovRandomField:
-    """The model in a text in UAI format: of a written one, the constant holds the largest entries of all tables."""
-    _, data = cut_header(strip_comments(data, name), name, ("MARKOV", "BAYES"))
+def read(data: bytes, name: str, _max_bytes: float | None = None) -> MarkovRandomField | BayesianNetwork:
+    """The model in a text in UAI format: of a written one, the constant holds the largest entries of all tables.
+
+    A ``BAYES`` file gives a network, whose variables and states have numbers for names.
+    """
+    kind, data = cut_header(strip_comments(data, name), name, ("MARKOV", "BAYES"))
     numbers = NumberText(data, name)
-    n = numbers.count(0, "the number of variables")
-    num_states = _state_counts(numbers, n)
+    n, num_states = numbers.state_counts(0)
     num_factors = numbers.count(n + 1, "the number of factors")
     # The word with the size of each scope, whose variables follow; the sizes; the first word of the tables.
     words, kinds, end = numbers.blocks(n + 2, num_factors, "the scope of factor {}", whole=True)
     owner = np.repeat(np.arange(num_factors), kinds)
-    variables = _variables(numbers, n, words, kinds, owner)
-    exact = np.ones(num_factors)  # as doubles, because the product of a long scope may exceed 64 bits
-    with np.errstate(over="ignore"):
-        np.multiply.at(exact, owner, num_states[variables].astype(np.float64))
+    places = np.arange(len(owner)) + np.repeat(words + 1 - offsets_of(kinds)[:-1], kinds)
+    if kind == "BAYES":
+        children = _children(numbers, n, words, kinds)
+        parents = np.ones(len(places), dtype=bool)
+        parents[offsets_of(kinds)[1:] - 1] = False
+        return read_tables(numbers, num_states, owner[parents], places[parents], kinds - 1, end, children)(None, None)
+    variables = _variables(numbers, n, places, owner)
+    exact = _sizes(num_factors, owner, num_states[variables])
     tables, sizes = _locate_tables(numbers, end, exact)
     entries = _log_entries(numbers, end, tables, sizes)
     kept = (num_states[variables] > 1) | (kinds <= 2)[owner]  # larger factors without variables of a single state
@@ -86,28 +95,19 @@ def read(data: bytes, name: str, _max_bytes: float | None = None) -> MarkovRando
     return MarkovRandomField(num_states, **parts)
 
 
-def _state_counts(numbers: NumberText, n: int) -> IntArray:
-    numbers.require_whole(1, n + 1, "the numbers of states")
-    counts = numbers.values[1 : n + 1]
-    if n and counts.min() < 1:
-        i = int(counts.argmin())
-        numbers.fail(i + 1, f"the number of states of variable {i} must be at least 1")
-    limit = _FREE_STATES + _STATES_PER_WORD * len(numbers)
+def _sizes(num_factors: int, owner: IntArray, counts: IntArray) -> FloatArray:
+    """The entries of the table of each factor, as doubles, because the product of a long scope may exceed 64 bits.
+
+    ``counts`` are the numbers of states of the variables in all scopes, and ``owner`` the factor of each.
+    """
+    exact = np.ones(num_factors)
     with np.errstate(over="ignore"):
-        total = counts.sum()
-    if not total <= limit:
-        i = int(counts.argmax())
-        numbers.fail(
-            i + 1,
-            f"the variables must have at most {limit} states in all in a file of {len(numbers)} numbers; "
-            f"variable {i} has the most",
-        )
-    return counts.astype(np.int64)
+        np.multiply.at(exact, owner, counts.astype(np.float64))
+    return exact
 
 
-def _variables(numbers: NumberText, n: int, words: IntArray, kinds: IntArray, owner: IntArray) -> IntArray:
-    """The variables of all scopes one after another, checked; ``owner`` is the factor of each."""
-    places = np.arange(len(owner)) + np.repeat(words + 1 - offsets_of(kinds)[:-1], kinds)
+def _variables(numbers: NumberText, n: int, places: IntArray, owner: IntArray) -> IntArray:
+    """The variables of all scopes, whose words are given, checked; ``owner`` is the factor of each."""
     given = numbers.values[places]
     if (bad := np.flatnonzero(given >= n)).size:
         known = f"a variable from 0 to {n - 1}" if n else "no variable, because the file has none"
@@ -184,6 +184,120 @@ def _dead_tables(values: FloatArray, sizes: IntArray) -> IntArray:
     if not len(values) or values.min() > -np.inf:
         return np.zeros(0, dtype=np.int64)
     return np.flatnonzero(np.maximum.reduceat(values, offsets_of(sizes)[:-1]) == -np.inf)
+
+
+# -- Bayesian networks ------------------------------------------------------------------------------------------------
+
+
+def _children(numbers: NumberText, n: int, words: IntArray, kinds: IntArray) -> IntArray:
+    """The last variable of each scope, checked: every variable has one table."""
+    if (empty := np.flatnonzero(kinds == 0)).size:
+        numbers.fail(int(words[empty[0]]), f"factor {empty[0]} must name the variable whose table it is; {_MARKOV}")
+    last = words + kinds
+    given = numbers.values[last]
+    if (bad := np.flatnonzero(given >= n)).size:
+        numbers.fail(int(last[bad[0]]), f"factor {bad[0]} must name a variable from 0 to {n - 1}")
+    children = given.astype(np.int64)
+    first = np.full(n, -1)
+    first[children[::-1]] = np.arange(len(children))[::-1]
+    if (again := np.flatnonzero(first[children] != np.arange(len(children)))).size:
+        k = int(again[0])
+        numbers.fail(int(last[k]), f"each variable must be the last of one factor, but two end in it; {_MARKOV}")
+    if len(children) < n:
+        message = f"each variable must be the last of one factor, but variable {int((first < 0).argmax())} is of none"
+        raise FormatError(f"{numbers.name}:{numbers.line(n + 1)}: {message}; {_MARKOV}")
+    return children
+
+
+NetworkMaker = Callable[[Sequence[str] | None, Sequence[Sequence[str]] | None], BayesianNetwork]
+
+
+def read_tables(
+    numbers: NumberText,
+    num_states: IntArray,
+    owner: IntArray,
+    places: IntArray,
+    kinds: IntArray,
+    end: int,
+    children: IntArray | None = None,
+) -> NetworkMaker:
+    """The network whose tables begin at the word ``end``, as a function of the names of variables and of states.
+
+    ``places`` are the words of the parents in all tables, ``owner`` (a table for each of them) and ``kinds`` (n,) say
+    which and how many belong to which table. Table k is that of variable ``children[k]``, k itself by default.
+    """
+    n, name = len(num_states), numbers.name
+    own = np.arange(n) if children is None else children
+    at = offsets_of(kinds)
+    # The variables of all scopes, and their words: parents and then the child, which has been checked.
+    scope_owner = np.repeat(np.arange(n), kinds + 1)
+    is_child = np.zeros(len(scope_owner), dtype=bool)
+    is_child[at[1:] + np.arange(n)] = True
+    given = np.empty(len(scope_owner), dtype=np.int64)
+    given[~is_child] = _variables(numbers, n, places, owner)
+    given[is_child] = own
+    itself = np.flatnonzero(given[~is_child] == own[owner])
+    if itself.size:
+        k = int(itself[0])
+        numbers.fail(int(places[k]), f"variable {own[owner[k]]} must not be its own parent")
+    if (many := np.flatnonzero(kinds > MOST_PARENTS)).size:
+        k = int(many[0])
+        word = int(places[at[k]])
+        message = f"{name}:{numbers.line(word)}: variable {own[k]} must have at most {MOST_PARENTS} parents"
+        raise FormatError(f"{message}, got {kinds[k]}; {_MARKOV}")
+    tables, sizes = _locate_tables(numbers, end, _sizes(n, scope_owner, num_states[given]))
+    _log_entries(numbers, end, tables, sizes)
+    values = _normalized(numbers, num_states, own, tables, sizes)
+    scopes = [given[a:b].tolist() for a, b in itertools.pairwise(at + np.arange(n + 1))]
+    order = np.argsort(own)
+    starts = offsets_of(sizes)
+
+    def make(names: Sequence[str] | None, states: Sequence[Sequence[str]] | None) -> BayesianNetwork:
+        try:
+            return BayesianNetwork(
+                tuple(names or map(str, range(n))),
+                tuple(map(tuple, states or (map(str, range(count)) for count in num_states.tolist()))),
+                tuple(tuple(scopes[k][:-1]) for k in order),
+                tuple(values[starts[k] : starts[k + 1]].reshape(num_states[scopes[k]]) for k in order),
+                numbered=names is None,
+            )
+        except ModelError as error:  # of a cycle
+            raise FormatError(f"{name}:{numbers.line(n + 1)}: {error}") from None
+
+    return make
+
+
+def _normalized(
+    numbers: NumberText, num_states: IntArray, own: IntArray, tables: IntArray, sizes: IntArray
+) -> FloatArray:
+    """The entries of all tables, rows that were printed with few digits divided by their sums; others are refused."""
+    name = numbers.name
+    places = np.arange(int(sizes.sum())) + np.repeat(tables + 1 - offsets_of(sizes)[:-1], sizes)
+    values = numbers.values[places]
+    widths = np.repeat(num_states[own], sizes // num_states[own])  # of the rows
+    rows = offsets_of(widths)
+    if not len(widths):
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.add.reduceat(values, rows[:-1])
+        off = np.abs(sums - 1.0)
+    bad = np.flatnonzero(~(off <= ROW_TOLERANCE + np.minimum(_MOST_OFF, _ROUNDED * widths)))
+    if bad.size:
+        row = int(bad[0])
+        k = int(np.searchsorted(offsets_of(sizes), rows[row], side="right")) - 1
+        which = (int(rows[row]) - int(offsets_of(sizes)[k])) // int(num_states[own[k]])
+        line = numbers.line(int(places[rows[row]]))
+        message = (
+            f"the probabilities of variable {own[k]} must sum to 1 in each row, got {sums[row]:.6g} in row {which}"
+        )
+        raise FormatError(f"{name}:{line}: {message}; {_MARKOV}")
+    if (coarse := off > ROW_TOLERANCE).any():
+        _logger.warning(
+            "%s: rows of probabilities that were rounded and do not sum to 1 (%d, by up to %.2g) are normalized",
+            name, np.count_nonzero(coarse), off.max(),
+        )  # fmt: skip
+        values /= np.repeat(np.where(coarse, sums, 1.0), widths)
+    return values
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model.mrf import MarkovRandomField
 
-__all__ = ["MOST_PARENTS", "BayesianNetwork", "normalise_rows"]
+__all__ = ["MOST_PARENTS", "ROW_TOLERANCE", "BayesianNetwork", "normalise_rows"]
 
 # Tables are printed with few digits: 0.3333 three times is within this of 1. A little more, for the rounding of sums.
-_SUM_TOLERANCE = 1e-4 + 1e-9
+ROW_TOLERANCE = 1e-4 + 1e-9
 MOST_PARENTS = 31  # with the child's axis this is the most axes of an array that every NumPy has
 
 
@@ -40,6 +40,8 @@ class BayesianNetwork:
         axis, so that each row along it is a distribution.
     name : str
         Name of the network.
+    numbered : bool
+        The names are only the numbers of variables and states, as in formats without names: its model has none.
 
     Attributes
     ----------
@@ -74,6 +76,7 @@ class BayesianNetwork:
     parents: tuple[tuple[int, ...], ...]
     tables: tuple[FloatArray, ...]
     name: str = "unknown"
+    numbered: bool = False
     num_states: IntArray = field(init=False)
     order: tuple[int, ...] = field(init=False)
 
@@ -145,8 +148,8 @@ class BayesianNetwork:
         return MarkovRandomField.from_factors(
             [len(states) for states in self.state_names],
             zip(*self.to_factors(), strict=True),
-            variable_names=self.variable_names,
-            state_names=self.state_names,
+            variable_names=None if self.numbered else self.variable_names,
+            state_names=None if self.numbered else self.state_names,
         )
 
     def sample(self, num_draws: int, *, seed: int | None = None) -> IntArray:
@@ -208,7 +211,8 @@ class BayesianNetwork:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrays come back from a pickle writable: going through the constructor locks them again.
-        return BayesianNetwork, (self.variable_names, self.state_names, self.parents, self.tables, self.name)
+        arguments = self.variable_names, self.state_names, self.parents, self.tables, self.name, self.numbered
+        return BayesianNetwork, arguments
 
     def __repr__(self) -> str:
         counts = (self.num_variables, "variable"), (sum(map(len, self.parents)), "arc")
@@ -227,7 +231,7 @@ def normalise_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
     with np.errstate(invalid="ignore", over="ignore"):
         sums = rows.sum(axis=1)
         # A NaN or an infinity makes the sum one, which no comparison lets pass.
-        right = (rows >= 0).all(axis=1) & (np.abs(sums - 1) <= _SUM_TOLERANCE)
+        right = (rows >= 0).all(axis=1) & (np.abs(sums - 1) <= ROW_TOLERANCE)
     if not right.all():
         return table, int(np.argmin(right))
     # Quotients and their sum carry at most one rounding, of half an epsilon, for each entry.
