@@ -428,3 +428,30 @@ def test_a_certificate_of_ones_own() -> None:
     assert own.to_dict()["norm"] == "weighted"
     for order in (None, [5, 0, 1, 2, 3, 4]):
         assert (bias_after(model, own.num_sweeps, order=order) <= own.bias).all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_margin_is_that_of_the_certificate_asked_for(seed: int) -> None:
+    """Just below the margin the same call certifies, and a little above it does not: norm, limits and all."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 7))
+    pairs = [(i, j) for i in range(n) for j in range(i) if rng.random() < 0.7] or [(0, 1)]
+    model = MarkovRandomField.ising(pairs, rng.uniform(0.02, 0.4, len(pairs)), rng.normal(size=n), num_variables=n)
+    options: dict[str, Any] = {
+        "accuracy": 0.1,
+        "norm": rng.choice(["inf", "1", "frobenius", "spectral"]).item(),
+        "max_sweeps": int(rng.choice([1, 3, 20_000])),
+        "max_updates": [None, 2.0 * n, 5.0 * n][int(rng.integers(3))],
+        "criterion": "dobrushin",
+        "per_variable": bool(rng.random() < 0.5),
+    }
+    plain = certify(model, **options)
+    margin = certify(model, margin=True, **options).margin
+    assert margin is not None
+    assert (margin >= 1.0) == plain.certified
+
+    def certified(factor: float) -> bool:
+        return certify(model.replace(log_pairwise=factor * model.log_pairwise), **options).certified
+
+    assert margin == 0.0 or certified(margin * (1.0 - 1e-9))
+    assert margin > 1e6 or not certified((margin or 1e-6) * 1.01)

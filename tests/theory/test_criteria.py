@@ -237,7 +237,7 @@ def test_the_budget_of_updates() -> None:
     assert "more than max_updates" in tight.advice
     assert certify(grid, accuracy=0.01, criterion="path", max_updates=number).certified
     assert not certify(grid, accuracy=0.01, criterion="dobrushin").certified
-    with pytest.raises(ValueError, match="max_updates must be above 0"):
+    with pytest.raises(ValueError, match="max_updates must be a positive number"):
         certify(grid, accuracy=0.01, max_updates=0)
 
 

@@ -37,6 +37,7 @@ from fastmix.theory.norms import Norm
 __all__ = ["Certificate", "certify"]
 
 _MAX_VISITS = 3e9  # entries of R that one certificate may visit: about six seconds
+_MARGIN_VISITS = 1e8  # of one model that is scaled for the margin: a fifth of a second
 _BLOCK_SWEEPS = 50  # without a norm below 1, the sum of delta must fall by a thousandth in this many sweeps
 _NUM_OFFENDING = 10
 _MAX_UPDATES = 5e9  # about a minute of sampling
@@ -222,7 +223,8 @@ def certify(
         More updates than this count as not certified. By default 5e9, about a minute of sampling, for the criteria of
         random updates, and no limit for Dobrushin's; ``math.inf`` is allowed.
     margin : bool
-        Whether to search for the largest factor by which all couplings could grow.
+        Whether to search for the largest factor by which all couplings could grow, with the criterion that is returned
+        and all other arguments as they are.
     time_limit : float, optional
         Seconds for norm, iteration and margin, after which the certificate is what follows from where they are: a
         larger number of sweeps, or none, and a smaller margin. The dependencies themselves take their time.
@@ -299,19 +301,18 @@ def certify(
         options["evidence"] = plain_evidence(evidence)
         if schedule is not None or order is not None:
             check_schedule(schedule or "systematic", order, model.num_variables)
+        undefined = undefined_conditional(model)
         reduced = model.drop_forbidden_states() if model.has_forbidden else model
         found: list[Certificate] = []
         others: dict[str, dict[str, Any]] = {}
         if criterion in ("auto", "dobrushin"):
             share = clock if criterion == "dobrushin" else clock.part(0.5)
-            plain = _dobrushin(
-                reduced, level, dependency, norm, schedule or "systematic", per_variable, order, limit, share
+            asked = _Dobrushin(
+                level, dependency, norm, schedule or "systematic", per_variable, order, limit, max_updates, undefined
             )
-            if max_updates is not None and plain.certified and _updates(plain) > max_updates:
-                advice = f"Not certified: {_updates(plain):.3g} updates are more than max_updates, {max_updates:.3g}."
-                plain = replace(plain, certified=False, num_sweeps=None, advice=advice)
+            plain = asked.certify(reduced, share)
             if margin:
-                plain = replace(plain, margin=_dobrushin_margin(reduced, dependency, clock.part(0.5)))
+                plain = replace(plain, margin=asked.margin(reduced, plain.certified, clock.part(0.5)))
             found.append(plain)
             others["dobrushin"] = _said(plain)
         budget = _MAX_UPDATES if max_updates is None else float(max_updates)
@@ -329,11 +330,14 @@ def certify(
                 reason = f"not tried: {skipped}" if why is None else f"does not apply: {why}"
                 others[name] = {"criterion": name, "certified": False, "num_updates": None, "reason": reason}
                 continue
-            certificate = _by_criterion(CRITERIA[name], reduced, level, per_variable, budget, margin, clock)
+            certificate = _by_criterion(CRITERIA[name], reduced, level, per_variable, budget, clock)
             found.append(certificate)
             others[name] = _said(certificate)
         certified = [certificate for certificate in found if certificate.certified]
         best = min(certified, key=_updates) if certified else found[0]
+        if margin and best.criterion != "dobrushin":
+            criterion_of = CRITERIA[best.criterion]
+            best = replace(best, margin=_margin_of(criterion_of, reduced, level, budget, best.certified, clock))
         if best.criterion != "dobrushin" and found[0].criterion == "dobrushin":
             # What is known of R stays with the answer.
             known = {name: getattr(found[0], name) for name in ("dependency", "norm", "norm_value", "offending")}
@@ -366,7 +370,6 @@ def _by_criterion(
     accuracy: float,
     per_variable: bool,
     budget: float,
-    margin: bool,
     clock: Clock,
 ) -> Certificate:
     """The certificate of a criterion for random updates, of a model without forbidden states."""
@@ -383,12 +386,6 @@ def _by_criterion(
         advice = f"Not certified: {size} random updates are more than max_updates, {budget:.3g}: {finding.reason}."
     else:
         advice = f"Not certified: {finding.reason}."
-
-    def certifies(factor: float) -> bool:
-        """Whether the model with all couplings multiplied by a factor has few enough updates."""
-        scaled = scale_couplings(model, factor)
-        found = criterion.find(scaled, clock=clock)
-        return num_random_updates(scaled, found, accuracy) <= min(budget, 1e300)
 
     left = accuracy if certified else 1.0
     bias = np.full(model.num_variables, left)
@@ -408,96 +405,130 @@ def _by_criterion(
         constant=math.exp(finding.log_constant) if finding.log_constant < 700.0 else math.inf,
         form=finding.form,
         width=finding.width,
-        margin=largest_factor(certifies, clock) if margin else None,
         valid_for="random",
     )
 
 
-def _dobrushin_margin(model: MarkovRandomField, dependency: Dependency, clock: Clock) -> float:
-    """The largest factor of all couplings with a norm of R below 1."""
+def _margin_of(
+    criterion: Criterion, model: MarkovRandomField, accuracy: float, budget: float, certified: bool, clock: Clock
+) -> float:
+    """The largest factor found of all couplings with which a criterion needs few enough updates."""
 
     def certifies(factor: float) -> bool:
-        matrix = safe_matrix(scale_couplings(model, factor), dependency)
-        return norms.smallest_norm(matrix, clock=clock)[1] < 1.0
+        if factor == 1.0:
+            return certified
+        scaled = scale_couplings(model, factor)
+        found = criterion.find(scaled, clock=clock)
+        return num_random_updates(scaled, found, accuracy) <= min(budget, 1e300)
 
     return largest_factor(certifies, clock)
 
 
-def _dobrushin(
-    model: MarkovRandomField,
-    level: float,
-    dependency: Dependency,
-    norm: Norm | None,
-    schedule: Schedule,
-    per_variable: bool,
-    order: ArrayLike | None,
-    limit: int,
-    clock: Clock,
-) -> Certificate:
-    """The certificate of Dobrushin's criterion, by the iteration and a norm."""
-    n = model.num_variables
-    matrix = safe_matrix(model, dependency)
-    undefined = undefined_conditional(model)
-    if norm is None:
-        name, value = norms.smallest_norm(matrix, clock=clock)
-    else:
-        name, value = norm, norms.matrix_norm(matrix, norm, clock=clock)
-    if undefined is not None:
-        value = math.inf
-    run = Iteration(matrix, schedule, check_schedule(schedule, order, n), _MAX_VISITS, clock)
-    target = Target(n, level, per_variable)
-    decay = Decay(name, value, schedule) if value < 1.0 else None
-    reached = n == 0
-    if decay is not None and not reached:
-        # The theorem's number is valid too: the iteration could pass it by rounding only.
-        cap = decay.sweeps(np.ones(n), target)
-        reached = run.advance(min(limit, cap), target)
-        num_sweeps = run.num_sweeps if reached else min(run.num_sweeps + decay.sweeps(run.delta, target), cap)
-    else:
-        while value < math.inf and not reached and run.num_sweeps < limit and not run.exhausted:
+@dataclass(frozen=True)
+class _Dobrushin:
+    """What is asked of Dobrushin's criterion."""
+
+    level: float
+    dependency: Dependency
+    norm: Norm | None
+    schedule: Schedule
+    per_variable: bool
+    order: ArrayLike | None
+    max_sweeps: int
+    max_updates: float | None
+    undefined: tuple[int, str] | None  # a variable that the states of its neighbors can leave without a state
+
+    def certify(self, model: MarkovRandomField, clock: Clock, max_visits: float | None = None) -> Certificate:
+        """The certificate by the iteration and a norm, of a model without forbidden states."""
+        n = model.num_variables
+        matrix = safe_matrix(model, self.dependency)
+        name, value = self._norm_of(matrix, clock)
+        order = check_schedule(self.schedule, self.order, n)
+        run = Iteration(matrix, self.schedule, order, _MAX_VISITS if max_visits is None else max_visits, clock)
+        target = Target(n, self.level, self.per_variable)
+        decay = Decay(name, value, self.schedule) if value < 1.0 else None
+        reached, num_sweeps = self._iterate(run, target, decay, possible=value < math.inf)
+        certified = reached or decay is not None
+        too_many = certified and self.max_updates is not None and float(num_sweeps) * n > self.max_updates
+        theorem = None if decay is None else 0
+        if decay is not None and n:  # Theorem 4 of Liu and Domke (2014), rounded up
+            theorem = math.ceil(n * math.log(n / self.level) / (1.0 - value) * (1.0 + 1e-12))
+        bias = run.delta
+        total = target.total(bias)
+        if decay is not None and not reached:
+            bias = np.minimum(bias, self.level)  # as was promised; an entry is never above the sum
+            total = min(target.total(bias), math.inf if self.per_variable else self.level)
+        bias.setflags(write=False)
+        certificate = Certificate(
+            certified=certified and not too_many,
+            accuracy=self.level,
+            per_variable=self.per_variable,
+            schedule=self.schedule,
+            num_sweeps=num_sweeps if certified and not too_many else None,
+            num_updates=theorem,
+            dependency=self.dependency,
+            norm=name,
+            norm_value=value,
+            bias=bias,
+            max_bias=float(bias.max(initial=0.0)),
+            total_bias=min(1.0, total),
+            offending=_offending(matrix) if self.undefined is None else ((self.undefined[0], math.inf),),
+            advice="",
+            stats={
+                "method": "iteration" if reached else "geometric" if certified else None,
+                "num_iterated": run.num_sweeps,
+                "num_entries": int(matrix.nnz),
+            },
+            valid_for=self.schedule,
+        )
+        if self.undefined is not None:
+            advice = f"Not certified: {self.undefined[1]}, so Gibbs sampling is undefined. {_INSTEAD}"
+        elif too_many:
+            updates = float(num_sweeps) * n
+            advice = f"Not certified: {updates:.3g} updates are more than max_updates, {self.max_updates:.3g}."
+        else:
+            ended = run.exhausted or run.num_sweeps == self.max_sweeps
+            advice = _advice(replace(certificate, model=model), ended)
+        return replace(certificate, advice=advice)
+
+    def _norm_of(self, matrix: Any, clock: Clock) -> tuple[str, float]:
+        """Name and value of the norm asked for, or of the smallest; infinite where R is undefined."""
+        if self.norm is None:
+            name, value = norms.smallest_norm(matrix, clock=clock)
+        else:
+            name, value = self.norm, norms.matrix_norm(matrix, self.norm, clock=clock)
+        return name, value if self.undefined is None else math.inf
+
+    def _iterate(self, run: Iteration, target: Target, decay: Decay | None, *, possible: bool) -> tuple[bool, int]:
+        """Whether the iteration reached the target within the limit, and the number of sweeps that does."""
+        limit, n = self.max_sweeps, len(run.delta)
+        reached = n == 0
+        if decay is not None and not reached:
+            # The theorem's number is valid too: the iteration could pass it by rounding only.
+            cap = decay.sweeps(np.ones(n), target)
+            reached = run.advance(min(limit, cap), target)
+            if reached:
+                return True, run.num_sweeps
+            return False, min(run.num_sweeps + decay.sweeps(run.delta, target), cap)
+        while possible and not reached and run.num_sweeps < limit and not run.exhausted:
             before = float(run.delta.sum())
             reached = run.advance(min(_BLOCK_SWEEPS, limit - run.num_sweeps), target)
             if float(run.delta.sum()) > 0.999 * before:
                 break
-        num_sweeps = run.num_sweeps
-    certified = reached or decay is not None
-    theorem = None if decay is None else 0
-    if decay is not None and n:  # Theorem 4 of Liu and Domke (2014), rounded up
-        theorem = math.ceil(n * math.log(n / level) / (1.0 - value) * (1.0 + 1e-12))
+        return reached, run.num_sweeps
 
-    bias = run.delta
-    total = target.total(bias)
-    if decay is not None and not reached:
-        bias = np.minimum(bias, level)  # as was promised; an entry is never above the sum
-        total = min(target.total(bias), math.inf if per_variable else level)
-    bias.setflags(write=False)
-    certificate = Certificate(
-        certified=certified,
-        accuracy=level,
-        per_variable=per_variable,
-        schedule=schedule,
-        num_sweeps=num_sweeps if certified else None,
-        num_updates=theorem,
-        dependency=dependency,
-        norm=name,
-        norm_value=value,
-        bias=bias,
-        max_bias=float(bias.max(initial=0.0)),
-        total_bias=min(1.0, total),
-        offending=_offending(matrix) if undefined is None else ((undefined[0], math.inf),),
-        advice="",
-        stats={
-            "method": "iteration" if reached else "geometric" if certified else None,
-            "num_iterated": run.num_sweeps,
-            "num_entries": int(matrix.nnz),
-        },
-        valid_for=schedule,
-    )
-    if undefined is not None:
-        advice = f"Not certified: {undefined[1]}, so Gibbs sampling is undefined. {_INSTEAD}"
-    else:
-        advice = _advice(replace(certificate, model=model), run.exhausted or run.num_sweeps == limit)
-    return replace(certificate, advice=advice)
+    def margin(self, model: MarkovRandomField, certified: bool, clock: Clock) -> float:
+        """The largest factor found of all couplings with which the same would be certified."""
+
+        def certifies(factor: float) -> bool:
+            if factor == 1.0:
+                return certified
+            scaled = scale_couplings(model, factor)
+            if self.max_updates is None and self._norm_of(safe_matrix(scaled, self.dependency), clock)[1] < 1.0:
+                return True
+            return self.certify(scaled, clock, _MARGIN_VISITS).certified
+
+        return largest_factor(certifies, clock)
 
 
 def _offending(matrix: Any) -> tuple[tuple[int, float], ...]:

@@ -19,6 +19,7 @@ from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import check_choice
 from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField, check_model
+from fastmix.model.reduce import reduce_model
 
 __all__ = [
     "DEPENDENCIES", "Dependency", "dependency_matrix", "edge_dependencies", "factor_dependencies", "largest_entries",
@@ -160,11 +161,19 @@ def undefined_conditional(model: MarkovRandomField) -> tuple[int, str] | None:
     """A variable for which some states of its neighbors leave no state, and that in words; None if there is none.
 
     There Gibbs sampling is undefined, and so is R. Whether chains reach such states of the neighbors is not asked:
-    they may start from them. A variable with too many states of its neighbors to try is named, too, in other words.
+    they may start from them, as from any states that have a finite unary. A variable with too many states of its
+    neighbors to try is named, too, in other words.
     """
     if not model.has_forbidden:
         return None
-    model = model.drop_forbidden_states()
+    reduced = reduce_model(model)
+    lost = model.log_unary > -np.inf
+    lost[reduced.unary_positions] = False
+    if lost.any():
+        i = int(np.searchsorted(model.unary_offsets, np.flatnonzero(lost)[0], side="right")) - 1
+        name = model.names_of_variables()[i]
+        return i, f"variable {name} has a state that its unary allows and that leaves its neighbors no state"
+    model = reduced.model
     starts, n = model.unary_offsets[:-1], model.num_variables
     at_risk = np.zeros(len(model.log_unary), dtype=bool)  # states that some neighbor can forbid
     most = np.zeros(n, dtype=np.int64)  # states that all neighbors together can forbid, or more
