@@ -198,3 +198,45 @@ def test_from_a_seed_to_marginals(run: Run) -> None:
     )
     model = instances.ising_grid(16, 16, coupling_max=3.0, attractive=True, seed=0)
     np.testing.assert_allclose(np.concatenate(read_mar("grid.MAR")), fastmix.infer(model).node_marginals, atol=1e-9)
+
+
+# -- edges that seem to be numbered from 1 ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_first_variable_that_is_left_alone_gets_a_note(run: Run, tmp_path: Path, seed: int, caplog) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 9))
+    tree = np.array([[i, rng.integers(i)] for i in range(1, n)]) + 1  # numbered from 1
+    with caplog.at_level("WARNING"):
+        model = MarkovRandomField.ising(tree, 0.3)
+    assert "subtract 1" in caplog.text
+    caplog.clear()
+    path = str(tmp_path / "a.npz")
+    write_model(model, path)
+    told = run("info", path)
+    assert (told.code, told.err.count("\n")) == (0, 1)
+    assert "variable 0 has no edge" in told.err
+    pairs = [((i, j), np.eye(2)) for i, j in [(0, n + 1), *tree.tolist()]]
+    # Not where variable 0 was meant: with a field, with an edge, with others that have none, or counted by the caller.
+    with caplog.at_level("WARNING"):
+        for other in (
+            MarkovRandomField.ising(tree, 0.3, np.eye(n + 1)[0]),
+            MarkovRandomField.ising(tree - 1, 0.3),
+            MarkovRandomField.ising(tree, 0.3, num_variables=n + 2),
+            MarkovRandomField.from_factors([2] * (n + 2), pairs),
+        ):
+            write_model(other, path)
+            assert run("info", path).err == ""
+    assert "subtract" not in caplog.text
+
+
+def test_edges_for_learning_that_leave_the_first_column_alone(run: Run, tmp_path: Path) -> None:
+    data, edges = tmp_path / "data.csv", tmp_path / "edges.txt"
+    rows = np.random.default_rng(0).integers(0, 2, (30, 4))
+    data.write_text("\n".join(",".join(map(str, row)) for row in rows))
+    edges.write_text("1 2\n2 3\n")
+    options = ("-o", str(tmp_path / "m.uai"), "--time-limit", "5")
+    assert "subtract 1" in run("learn", str(data), "--edges", str(edges), *options).err
+    edges.write_text("0 1\n1 2\n2 3\n")
+    assert "subtract 1" not in run("learn", str(data), "--edges", str(edges), *options).err

@@ -89,6 +89,7 @@ def learn(
     """A model fitted to a table of states; UAI text on stdout without -o and --json."""
     from fastmix.learning import read_table
     from fastmix.learning.files import read_edges
+    from fastmix.model.build import note_on_numbering
 
     if data == validation == "-":
         raise ValueError("DATA and --validation must not both be -: stdin holds one of them")
@@ -103,7 +104,11 @@ def learn(
     if validation is not None:
         others = files.read(read_table, validation, header=header, weights=weights, model=table.blank_model())
     if given["edges"] not in ("complete", "chow-liu", "l1", "grow"):
-        given["edges"] = files.read(read_edges, given["edges"], table=table.with_hidden(given["hidden"]))
+        columns = table.with_hidden(given["hidden"])
+        given["edges"] = files.read(read_edges, given["edges"], table=columns)
+        named = columns.variable_names is not None
+        if not named and (numbering := note_on_numbering(len(columns.num_states), given["edges"])):
+            console.message(f"note: {numbering}")
     result = files.salvage(lambda: fastmix.learn(table, validation=others, **given))
     console.save_model(result.model, output, as_json)
 

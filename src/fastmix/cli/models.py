@@ -35,6 +35,17 @@ def info(model: Model, evidence: Evidence = None, as_json: AsJson = False) -> No
         console.emit_json(facts, *loaded.about)
     else:
         console.show_facts(model, console.readable(facts))
+    if loaded.network is None and (note := _numbering(loaded.model)):
+        console.message(f"note: {note}")
+
+
+def _numbering(model: MarkovRandomField) -> str | None:
+    """A note on edges that seem to be numbered from 1; a first variable with potentials of its own was meant."""
+    from fastmix.model.build import note_on_numbering
+
+    if not model.num_variables or len(set(model.unary(0).tolist())) > 1:
+        return None
+    return note_on_numbering(model.num_variables, model.edges)
 
 
 def describe_model(model: MarkovRandomField, evidence: Observed | None = None) -> dict[str, Any]:

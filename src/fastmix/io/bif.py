@@ -31,7 +31,7 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
-from fastmix.io.files import PathLike, atomic_write, decode_text, shown
+from fastmix.io.files import PathLike, atomic_write, check_content_size, decode_text, shown
 from fastmix.model.network import MOST_PARENTS, BayesianNetwork, normalise_rows
 
 __all__ = ["NetworkDraft", "is_bif", "parse_bif", "write_bif"]
@@ -70,10 +70,13 @@ _NO_NAME = re.compile('["\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]')
 _DEFAULT, _TABLE = -1, -2  # beside the numbers of rows
 
 
-def parse_bif(text: str | bytes, name: str = "<string>", _max_bytes: float | None = None) -> BayesianNetwork:
-    """The Bayesian network in a text in BIF; ``name`` is that of the file, for messages."""
+def parse_bif(text: str | bytes, name: str = "<string>", max_bytes: float | None = None) -> BayesianNetwork:
+    """The Bayesian network in a text in BIF; ``name`` is that of the file, for messages.
+
+    A :class:`fastmix.ResourceError` if tables that ``default`` makes of a few words need more than ``max_bytes``.
+    """
     content = decode_text(text, name) if isinstance(text, bytes) else text.removeprefix("\ufeff")
-    return _Parser(content.replace("\r\n", "\n").replace("\r", "\n"), name).network()
+    return _Parser(content.replace("\r\n", "\n").replace("\r", "\n"), name, max_bytes).network()
 
 
 def is_bif(data: bytes) -> bool:
@@ -138,8 +141,13 @@ class NetworkDraft:
         rows, columns = math.prod(len(self.states[p]) for p in parents), len(self.states[child])
         self._num_entries += rows * columns
         what = f"{self._source}: the table of {shown(names[0])}, {rows} rows of {columns} probabilities,"
-        check_memory(_ENTRY_BYTES * self._num_entries, what, "use fewer parents or states")
+        check_memory(self.required_bytes, what, "use fewer parents or states")
         return child, parents, (rows, columns)
+
+    @property
+    def required_bytes(self) -> float:
+        """What all tables so far need at the peak."""
+        return _ENTRY_BYTES * self._num_entries
 
     def row_name(self, child: int, row: int) -> str:
         """The states of the parents in a row, for messages."""
@@ -199,9 +207,9 @@ def _has_ended(token: str) -> bool:
 class _Parser:
     """Blocks out of tokens. A place is the number of a token; its line is looked up only for a message."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, max_bytes: float | None) -> None:
         check_memory(_CHARACTER_BYTES * len(text), f"{name}: reading {len(text)} characters", "use a smaller file")
-        self._text, self._name = text, name
+        self._text, self._name, self._max_bytes = text, name, max_bytes
         self._tokens: list[str] = []
         for token in _TOKEN.findall(text):
             if not _IGNORED.match(token):
@@ -303,6 +311,8 @@ class _Parser:
             missing = draft.row_name(child, next(row for row in range(num_rows) if row not in numbers))
             raise self._error(opened, f"expected all {num_rows} rows of {name}, got none for {missing}")
         else:
+            if len(words) < num_rows * num_states:  # a few words stand for many numbers, as in a compressed file
+                check_content_size(self._name, draft.required_bytes, self._max_bytes)
             chosen = np.full(num_rows, numbers.pop(_DEFAULT, 0))
             chosen[list(numbers)] = list(numbers.values())
             order = chosen[:, None] * num_states + np.arange(num_states)

@@ -32,9 +32,10 @@ PathLike = str | os.PathLike[str]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _PACKED: dict[bytes, Callable[[], Any]] = {
-    b"\xfd7zXZ\x00": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    b"\xfd7zXZ\x00": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_BYTES),
     b"BZh": bz2.BZ2Decompressor,
 }
+_XZ_BYTES = 1 << 27  # of memory that unpacking may take: the header asks for it, xz -9 for half of this
 _BLOCK = 1 << 22  # bytes read at a time
 _LIMIT_VARIABLE = "FASTMIX_MAX_BYTES"
 _SPOOL_BYTES = 1 << 26  # output for a stream is held in memory up to this size, on disk beyond it

@@ -7,6 +7,7 @@ Everything is vectorised over edges, because models with millions of them are or
 
 from __future__ import annotations
 
+import logging
 import math
 import operator
 from collections.abc import Iterable, Sequence
@@ -24,8 +25,10 @@ from fastmix.graphs.families import lattice_edges
 
 __all__ = [
     "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_factors",
-    "merge_factors", "merge_pairs", "offsets_of", "sized_graph", "table_positions",
+    "merge_factors", "merge_pairs", "note_on_numbering", "offsets_of", "sized_graph", "table_positions",
 ]  # fmt: skip
+
+_LOG = logging.getLogger(__name__)
 
 _MOST_ENTRIES = 2.0**62  # positions are 64-bit numbers
 
@@ -108,7 +111,27 @@ def sized_graph(
     if n < needed:
         raise ModelError(f"edges must hold indices below the number of variables, {n}, got {needed - 1}")
     check_model_memory(n, n * num_states, len(pairs), len(pairs) * num_states**2)
+    if num_variables is None and not fields.ndim and (note := note_on_numbering(n, pairs)):
+        _LOG.warning("%s", note)
     return pairs, fields, n
+
+
+def note_on_numbering(num_variables: int, edges: IntArray) -> str | None:
+    """What to tell somebody whose edges seem to be numbered from 1: all variables are in one but the first.
+
+    Examples
+    --------
+    >>> note_on_numbering(3, np.array([[1, 2]]))
+    'variable 0 has no edge, and all others have one: variables are numbered from 0; subtract 1 from 1-based edges'
+    >>> note_on_numbering(3, np.array([[0, 2]]))
+    """
+    joined = np.zeros(num_variables, dtype=bool)
+    joined[edges.reshape(-1)] = True
+    if num_variables < 3 or joined[0] or not joined[1:].all():
+        return None
+    return (
+        "variable 0 has no edge, and all others have one: variables are numbered from 0; subtract 1 from 1-based edges"
+    )
 
 
 def edges_of_matrix(J: Any) -> tuple[IntArray, FloatArray, int]:
