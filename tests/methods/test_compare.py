@@ -153,3 +153,21 @@ def test_an_interrupt_before_the_first_answer_has_nothing_to_compare(monkeypatch
 def test_no_methods_are_refused():
     with pytest.raises(ValueError, match="methods must name at least one of"):
         compare(MODEL, methods=[])
+
+
+def test_a_method_is_compared_to_itself():
+    """A row for each setting, called by what differs; the same settings are one method."""
+    methods = [Gibbs(burn_in=0, num_sweeps=50), Gibbs(num_sweeps=500), Gibbs(num_sweeps=500), "gibbs", "loopy-bp"]
+    result = compare(MODEL, methods=methods, seed=1, time_limit=2.0)
+    labels = ["gibbs(num_sweeps=50, burn_in=0)", "gibbs(num_sweeps=500)", "gibbs", "loopy-bp"]
+    assert [row.method for row in result.rows] == labels
+    assert [result.results[label].stats["burn_in"] for label in labels[:2]] == [0, 50]
+    assert len({row.mean_error for row in result.rows}) == len(labels)
+    assert result.reference == "exact"
+    assert "gibbs(num_sweeps=500)" in repr(result)
+
+
+def test_settings_that_look_alike_are_told_apart():
+    starts = [np.zeros((4, MODEL.num_variables), dtype=int), np.ones((4, MODEL.num_variables), dtype=int)]
+    methods = [Gibbs(num_chains=4, num_sweeps=20, start=start) for start in starts]
+    assert len(compare(MODEL, methods=methods, seed=1).rows) == 2

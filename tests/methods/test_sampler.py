@@ -17,9 +17,14 @@ from sampler_checks import (
 )
 
 from fastmix import (
+    Gibbs,
+    LoopyBP,
     MarkovRandomField,
+    Perfect,
+    SwendsenWang,
     UnfitMethodError,
     certify,
+    infer,
 )
 from fastmix.chains.cpu import CpuChains
 from fastmix.exact.enumeration import enumerate_model
@@ -316,6 +321,8 @@ def test_backends_without_a_gpu():
         pytest.skip(f"there is a GPU: {reason}")
     with pytest.raises(UnfitMethodError, match="backend must be cpu here, got cuda"):
         sample(WEAK, backend="cuda", num_sweeps=10, seed=1)
+    with pytest.raises(UnfitMethodError, match="backend must be cpu here, got cuda"):
+        infer(WEAK, method="auto", backend="cuda")
     result = sample(WEAK, backend="auto", num_sweeps=100, seed=1)
     assert result.stats["backend"].startswith("cpu (")
     assert result.provenance["device"] == "cpu"
@@ -346,3 +353,21 @@ def test_groups_of_chains_count_as_chains(monkeypatch):
     assert 0.7 < np.median(ratio) < 1.4
     assert result.chain_variances is None
     assert (result.intervals().upper >= result.node_marginals).all()
+
+
+def test_a_method_brings_its_options_along():
+    """As by name with the same options, for all three samplers."""
+    model = ising_grid(3, 3, coupling_max=0.5, attractive=True, seed=0)
+    for method, options in (
+        (Gibbs(num_sweeps=200, burn_in=10), {"num_sweeps": 200, "burn_in": 10}),
+        (SwendsenWang(num_sweeps=100), {"num_sweeps": 100}),
+        (Perfect(num_draws=20), {"num_draws": 20}),
+    ):
+        one = sample(model, method=method, seed=3)
+        two = sample(model, method=method.name, seed=3, **options)
+        assert np.array_equal(one.node_marginals, two.node_marginals)
+        assert one.provenance["options"] == two.provenance["options"]
+    with pytest.raises(ValueError, match=r"burn_in must be given to Gibbs\(\)"):
+        sample(model, method=Gibbs(), burn_in=3)
+    with pytest.raises(UnfitMethodError, match="method must be one of gibbs, swendsen-wang, perfect"):
+        sample(model, method=LoopyBP())

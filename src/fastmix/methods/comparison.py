@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -19,7 +20,7 @@ from fastmix.io.answers import write_answer
 from fastmix.methods.base import Method, find_method, make_method, method_names, options_of
 from fastmix.methods.inference import infer
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.results import Framed, InferenceResult, Status, as_plain, plain_evidence, provenance
+from fastmix.results import Framed, InferenceResult, LogZKind, Status, as_plain, plain_evidence, provenance
 
 __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
 
@@ -32,13 +33,14 @@ _NOT_COMPARED = ("auto", "perfect")  # unless they are named: it is one of the o
 class Row:
     """What one method did."""
 
-    method: str
+    method: str  # its name, with settings where it was compared to itself
     status: str  # as in the result of the method, or ``refused`` for one that does not fit the model
     mean_error: float | None = None  # mean and largest total variation distance of a marginal from the reference
     max_error: float | None = None
     std_error: float | None = None  # largest standard error that the method states for the model asked about
     projected_std_error: float | None = None  # the same for the projected model, of the method ``projected``
     log_z: float | None = None
+    log_z_kind: LogZKind = "unknown"
     seconds: float = 0.0  # wall clock, compilation included where it was the first use of the method
     note: str = ""  # the guarantee, or the reason of a refusal
 
@@ -50,7 +52,7 @@ class Comparison(Framed):
     model: MarkovRandomField
     reference: str | None  #: what errors are measured against; None if nothing could serve
     rows: tuple[Row, ...]
-    results: dict[str, InferenceResult]  #: by method, for those that ran
+    results: dict[str, InferenceResult]  #: by method as its row is called, for those that ran
     provenance: dict[str, Any]
     status: Status = Status.OK  #: ``interrupted`` after Ctrl-C: methods that were still to come have no row
     stats: Mapping[str, Any] = field(default_factory=dict)  #: seconds, and what ended the comparison
@@ -151,7 +153,8 @@ def compare(
     model : MarkovRandomField
     methods : sequence of str or Method, optional
         All of :func:`fastmix.infer` but ``auto`` and ``perfect`` by default. ``exact`` is tried anyway, as the
-        reference.
+        reference. A method may come several times with different settings: its rows are called by these, such as
+        ``gibbs(burn_in=10)``.
     reference : float array, aligned with ``model.log_unary``, optional
         Marginals to trust when exact inference is not feasible.
     reference_name : str
@@ -190,12 +193,10 @@ def compare(
         raise ValueError(
             f"reference must have {len(model.log_unary)} numbers, one per state, got shape {trusted.shape}"
         )
-    chosen: dict[str, Method] = {}
-    for item in ["exact", *wanted]:
-        found = type(item) if isinstance(item, Method) else find_method(item, "methods")
-        limited = not isinstance(item, Method) and "memory_limit" in options_of(found)
-        chosen[found.name] = make_method(item, {"memory_limit": memory_limit} if limited else {})
-    names = list(dict.fromkeys(item.name if isinstance(item, Method) else item for item in wanted))
+    rows_of = _by_label([_make(item, memory_limit) for item in wanted])
+    names = list(rows_of)
+    chosen = {name: method for name, method in rows_of.items() if method.name == "exact"}
+    chosen = (chosen or {"exact": _make("exact", memory_limit)}) | rows_of
     seed, time_limit = choose_seed(seed), check_seconds(time_limit)
     check_threads(num_threads)
     check_backend(backend or "cpu")
@@ -211,8 +212,8 @@ def compare(
             try:
                 results[name] = infer(
                     model, method=method, evidence=evidence, progress=None,
-                    time_limit=None if name == "exact" else time_limit, backend=backend if method.on_gpu else None,
-                    seed=seed if method.seeded else None, num_threads=num_threads if method.threaded else None,
+                    time_limit=None if method.name == "exact" else time_limit, seed=seed, num_threads=num_threads,
+                    backend=backend if method.on_gpu else None,
                 )  # fmt: skip
             except KeyboardInterrupt as stop:
                 stopped_by = "interrupt"
@@ -221,16 +222,16 @@ def compare(
                 elif not results:
                     raise
             except FastmixError as error:
-                if name == "exact" and not isinstance(error, ResourceError):
+                if method.name == "exact" and not isinstance(error, ResourceError):
                     raise  # the model or the evidence is at fault: no other method can do better
                 refused[name] = str(error)
             seconds[name] = clock.seconds()
             if stopped_by == "interrupt":
                 break
     believed = None if trusted is None else reference_name
-    satisfied = (name for name in _REFERENCES if name in results and results[name].status == "ok")
-    if "exact" in results or trusted is None:
-        believed = "exact" if "exact" in results else next(satisfied, None)
+    exact = next((name for name in results if chosen[name].name == "exact"), None)
+    if exact is not None or trusted is None:
+        believed = exact or _first_satisfied(results, chosen)
         trusted = None if believed is None else results[believed].node_marginals
     rows = [
         Row(name, "refused", seconds=seconds[name], note=refused[name])
@@ -251,6 +252,59 @@ def compare(
     return result
 
 
+def _make(item: str | Method, memory_limit: float | None) -> Method:
+    """The method itself, or the one with a name, with the memory limit where it has that option."""
+    found = type(item) if isinstance(item, Method) else find_method(item, "methods")
+    limited = not isinstance(item, Method) and "memory_limit" in options_of(found)
+    return make_method(item, {"memory_limit": memory_limit} if limited else {})
+
+
+def _by_label(methods: Sequence[Method]) -> dict[str, Method]:
+    """Methods by what to call them: their names, with the settings that are not the default where a name comes twice.
+
+    The same settings are one method.
+    """
+    different: list[Method] = []
+    for method in methods:
+        if not any(_is_same(method, other) for other in different):
+            different.append(method)
+    counts = Counter(method.name for method in different)
+    labelled: dict[str, Method] = {}
+    for method in different:
+        settings = ", ".join(f"{name}={value}" for name, value in _settings(method)[1].items())
+        label = f"{method.name}({settings})" if counts[method.name] > 1 and settings else method.name
+        number = 2
+        while label in labelled:
+            label = f"{label.partition(' #')[0]} #{number}"
+            number += 1
+        labelled[label] = method
+    return labelled
+
+
+def _is_same(method: Method, other: Method) -> bool:
+    """Whether two methods have the same settings; arrays among them are not compared."""
+    try:
+        return method is other or bool(method == other)
+    except ValueError:
+        return False
+
+
+def _settings(method: Method) -> tuple[str, dict[str, str]]:
+    """The name of a method, and its options that are not the default as texts, by name."""
+    plain = {field.name: repr(getattr(method, field.name)) for field in fields(method)}
+    usual = {field.name: repr(field.default) for field in fields(method)}
+    return method.name, {name: text for name, text in plain.items() if text != usual[name]}
+
+
+def _first_satisfied(results: Mapping[str, InferenceResult], chosen: Mapping[str, Method]) -> str | None:
+    """Who is believed where exact inference is not feasible; None where nobody is satisfied with itself."""
+    for name in _REFERENCES:
+        for label, result in results.items():
+            if chosen[label].name == name and result.status == "ok":
+                return label
+    return None
+
+
 def _row(
     model: MarkovRandomField, name: str, result: InferenceResult, trusted: FloatArray | None, seconds: float
 ) -> Row:
@@ -265,6 +319,7 @@ def _row(
         std_error=_largest(getattr(result, "std_error", None)),
         projected_std_error=_largest(getattr(result, "projected_std_error", None)),
         log_z=result.log_z,
+        log_z_kind=result.log_z_kind,
         seconds=seconds,
         note=str(result.stats.get("reason") or result.stats.get("guarantee", "")),
     )

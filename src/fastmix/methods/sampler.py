@@ -148,7 +148,7 @@ class SwendsenWang(_Sampler):
 def sample(
     model: MarkovRandomField,
     *,
-    method: str = "gibbs",
+    method: str | Method = "gibbs",
     num_chains: int | None = None,
     num_sweeps: int | None = None,
     burn_in: int | None = None,
@@ -176,10 +176,11 @@ def sample(
     ----------
     model : MarkovRandomField
         Any state counts. Forbidden pairs are fine as long as every conditional distribution is defined.
-    method : {"gibbs", "swendsen-wang", "perfect"}
+    method : {"gibbs", "swendsen-wang", "perfect"} or Method
         Updates of single variables, or of clusters (attractive Ising and Potts models only), or exact draws by coupling
         from the past, which take ``num_draws`` and ``max_sweeps`` (see :func:`fastmix.perfect_sample`). Options of
-        another method are refused.
+        another method are refused. A :class:`fastmix.Gibbs`, :class:`fastmix.SwendsenWang` or :class:`fastmix.Perfect`
+        brings its options along: they are not given beside it.
     num_chains : int
         Independent chains; by default 64, fewer in models of more than 16,384 variables or with as many states, 4 at
         least.
@@ -254,7 +255,7 @@ def sample(
         "history_at": None if history_at is None else tuple(history_at), "start": start, "checkpoint": checkpoint,
         "checkpoint_seconds": checkpoint_seconds, "max_sweeps": max_sweeps,
     }  # fmt: skip
-    find_method(method, among=SAMPLERS)
+    find_method(method.name if isinstance(method, Method) else method, among=SAMPLERS)
     return run_method(
         make_method(method, options), model, evidence=evidence, edge_marginals=edge_marginals, seed=seed,
         num_threads=num_threads, backend=backend, time_limit=time_limit, progress=progress, executor=executor,
