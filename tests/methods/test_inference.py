@@ -368,9 +368,10 @@ def test_a_time_limit_rules_out_what_takes_longer():
 
 def test_exact_inference_ends_with_its_time(monkeypatch):
     model = ising_grid(14, 14, coupling_max=1.0, seed=0)
-    for name in ("ENTRY", "BYTE", "STEP"):  # an estimate that is far too low
+    for name in ("ENTRY", "LEAF_ENTRY", "BYTE", "STEP", "FACTOR"):  # an estimate that is far too low
         monkeypatch.setattr(f"fastmix.exact.junction_tree._SECONDS_PER_{name}", 0.0)
-    monkeypatch.setattr("fastmix.exact.junction_tree._SECONDS_PER_VARIABLE", 0.0)
+    for name in ("VARIABLE", "EDGE"):
+        monkeypatch.setattr(f"fastmix.exact.junction_tree._PLANNING_PER_{name}", 0.0)
     with pytest.raises(ResourceError, match=r"over the time limit of 0\.001 s") as caught:
         infer(model, method="exact", time_limit=0.001)
     assert caught.value.required_bytes is None  # while it was planned

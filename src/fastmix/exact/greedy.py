@@ -92,13 +92,13 @@ def strip_simplicial(adjacency, order):  # type: ignore[no-untyped-def]
 
 
 @outer
-def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-untyped-def]
+def eliminate(start, logs, noise, weights, limit, order, patience=np.inf):  # type: ignore[no-untyped-def]
     """One greedy run: the entries of all tables.
 
     ``start`` (n, words) are rows of neighbors, ``logs`` (n,) those of the numbers of states, ``noise`` (n,) is added to
     the scores, of which the lowest is next: the ``weights`` are those of the log of the table, of the log of one plus
     the fill, of the fill, and of not having been in a separator yet. The run ends, with infinite entries, where the
-    tables have more than ``limit``; ``order`` (n,) is filled.
+    tables have more than ``limit``, or after ``patience`` words of rows have been read; ``order`` (n,) is filled.
     """
     n, words = start.shape
     adjacency = start.copy()
@@ -117,6 +117,9 @@ def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-unt
         if by_fill:
             fill = _fill(adjacency, v, around, degree)
             score[v] += weights[1] * np.log(1.0 + fill) + weights[2] * fill
+            patience -= degree * words
+        if patience < 0.0:
+            return np.inf
     total = 0.0
     for step in range(n):
         best = 0
@@ -143,6 +146,7 @@ def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-unt
             if not inside and not by_fill:
                 continue
             more = _members(adjacency[u], other)
+            patience -= words + (more * words if by_fill else 0)
             if inside:
                 outside[u] = 0.0
                 size[u] = logs[u]
@@ -152,4 +156,6 @@ def eliminate(start, logs, noise, weights, limit, order):  # type: ignore[no-unt
             if by_fill:
                 fill = _fill(adjacency, u, other, more)
                 score[u] += weights[1] * np.log(1.0 + fill) + weights[2] * fill
+        if patience < 0.0:
+            return np.inf
     return total

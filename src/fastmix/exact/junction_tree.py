@@ -41,11 +41,17 @@ __all__ = [
 _KEPT = 1000  # variables of a graph whose plan is kept if it is small
 _LEAVES = 2000  # variables of hanging trees from which on they are summed out by themselves, compiled
 _SMALL = 64  # variables of a graph that needs no bound before an order is looked for
-_SECONDS_PER_VARIABLE = 1e-4  # of planning and of two passes, however small the tables are
+# The least that planning takes, by variable and by edge. Where more is needed the clock ends it.
+_PLANNING_PER_VARIABLE, _PLANNING_PER_EDGE = 2e-5, 3e-6  # seconds
+_BYTES_PER_STEP = 1800  # by table and by factor, of the program of a run while it is made
+# What a run takes, of CPU seconds on 200 random models of benchmarks/limits.py.
 _SECONDS_PER_ENTRY = 6e-9  # of a clique visited three times
-_SECONDS_PER_PRODUCT = 1e-9  # the same by matrix products
-_SECONDS_PER_BYTE = 8e-10  # of memory touched for the first time
-_SECONDS_PER_STEP = 4e-5
+_SECONDS_PER_LOG_ENTRY = 3e-8  # the same in logarithms
+_SECONDS_PER_PRODUCT = 1e-9  # of a clique visited three times by matrix products
+_SECONDS_PER_LEAF_ENTRY = 1.5e-9  # each time that one is visited
+_SECONDS_PER_BYTE = 4e-10  # of memory touched for the first time
+_SECONDS_PER_STEP = 5e-6
+_SECONDS_PER_FACTOR = 1.5e-5
 _PLAIN_RUNS, _PLAIN_ENTRIES = 2, 1 << 16  # of a sequence, up to which it is not worth loading a compiler
 
 
@@ -72,7 +78,14 @@ class Tree:
         """Estimate of the time that :meth:`marginals` takes, touching its memory included."""
         steps = self.sequence.steps
         work = sum([(_SECONDS_PER_PRODUCT if s.gemm else _SECONDS_PER_ENTRY) * s.entries for s in steps])
-        return work + _SECONDS_PER_BYTE * self.required_bytes + _SECONDS_PER_STEP * len(steps)
+        work += _SECONDS_PER_LEAF_ENTRY * self.sequence.leaf_entries
+        work += _SECONDS_PER_STEP * len(steps) + _SECONDS_PER_FACTOR * len(self.factors.scopes)
+        return work + _SECONDS_PER_BYTE * self.required_bytes
+
+    @property
+    def log_seconds(self) -> float:
+        """Estimate of the time that sums of products take in logarithms, where ordinary arithmetic would underflow."""
+        return _SECONDS_PER_LOG_ENTRY * sum([step.entries for step in self.sequence.steps])
 
     def run_often(self) -> Tree:
         """The tree itself, told that it is going to be run many times: it compiles at once."""
@@ -93,6 +106,7 @@ class Tree:
         try:
             return self._run(values, "linear", clock, backward=True).marginals(wanted)
         except UnderflowError:
+            self._check_time_for_logs(clock)
             return self._run(values, "log", clock, backward=True).marginals(wanted)
 
     def draw(
@@ -102,6 +116,7 @@ class Tree:
         try:
             run = self._run(values, "linear", clock)
         except UnderflowError:
+            self._check_time_for_logs(clock)
             run = self._run(values, "log", clock)
         return run.trace(self.order.order, num_draws, rng)
 
@@ -110,12 +125,17 @@ class Tree:
         run = self._run(None, "max", clock)
         return run.log_z, run.trace(self.order.order, 1, None)[0]
 
+    def _check_time_for_logs(self, clock: Clock) -> None:
+        """An OutOfTimeError where all would have to be done again in logarithms, and there is no time for it."""
+        if self.log_seconds > 2.0 * clock.left():  # the estimate is on the safe side
+            raise OutOfTimeError
+
     def _run(self, values: FloatArray | None, arithmetic: str, clock: Clock, *, backward: bool = False) -> Run:
         sequence = self.sequence
         clock.check()
         sequence.num_runs += 1
         if sequence.program is None:
-            sequence.program = Program(self.factors, sequence)
+            sequence.program = Program(self.factors, sequence, clock)
         short = sequence.num_runs <= _PLAIN_RUNS and self.order.total_entries <= _PLAIN_ENTRIES
         compiled = not short or _compiler_is_loaded()
         given = self.factors.values if values is None else values
@@ -146,7 +166,7 @@ def plan_tree(
     if 8.0 * order.total_entries / most > memory_limit:
         refuse(width, order.width, 8.0 * order.total_entries / most, memory_limit, "at least ")
     clock.check()
-    tree = Tree(factors, order, Sequence(factors, order))
+    tree = Tree(factors, order, Sequence(factors, order, clock))
     if tree.required_bytes > memory_limit:
         refuse(width, order.width, tree.required_bytes, memory_limit)
     clock.check()
@@ -185,7 +205,10 @@ class JunctionTree:
     @property
     def required_bytes(self) -> int:
         """Peak memory of :meth:`calibrate`."""
-        return self.tree.required_bytes + 24 * (len(self.model.log_unary) + len(self.model.log_pairwise))
+        model, sequence = self.model, self.tree.sequence
+        arrays = 24 * (len(model.log_unary) + len(model.log_pairwise)) + 8 * len(model.log_factors)
+        steps = _BYTES_PER_STEP * (len(sequence.sizes) + len(sequence.factors.scopes))
+        return self.tree.required_bytes + arrays + steps
 
     @property
     def seconds(self) -> float:
@@ -233,7 +256,8 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: 
 def check_size(model: MarkovRandomField, memory_limit: float, clock: Clock, num_eliminated: int) -> None:
     """Refuse a model whose tables cannot fit, or that cannot be planned in time, before there is a plan."""
     n = model.num_variables
-    if _SECONDS_PER_VARIABLE * num_eliminated > clock.left():
+    num_edges = model.num_edges - (n - num_eliminated)  # at least
+    if _PLANNING_PER_VARIABLE * num_eliminated + _PLANNING_PER_EDGE * num_edges > clock.left():
         raise OutOfTimeError
     least = int(model.num_states.min()) if n else 1
     if least > 1 and n > _SMALL and model.num_edges > n:

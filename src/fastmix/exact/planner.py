@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastmix._arrays import FloatArray
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.exact.search import Order
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _SMALL_SHARE = 64  # of a clique that its factors may take when joined
 _LAYOUT_ENTRIES = 1 << 15  # of a clique whose layouts are chosen with care
 _RUN = 64  # entries of the innermost run of a table that is kept
 _WASTE = 4  # times the memory that a table needs, which it may get
+_CHECK = 256  # variables planned between two looks at the clock
 
 
 class Factors(NamedTuple):
@@ -58,7 +60,7 @@ class Sequence:
     it is best read and stored, the outermost axis first. The second is known when the table is used, after the first.
     """
 
-    def __init__(self, factors: Factors, order: Order) -> None:
+    def __init__(self, factors: Factors, order: Order, clock: Clock = NO_LIMIT) -> None:
         self.factors = factors
         self.states = [int(s) for s in factors.num_states]
         self.factor_sizes = [math.prod([self.states[v] for v in scope]) for scope in factors.scopes]
@@ -80,7 +82,9 @@ class Sequence:
             if scope:
                 own[min(scope, key=place.__getitem__)].append(f)
         waiting: list[list[int]] = [[] for _ in order_list]
-        for v in order_list:
+        for p, v in enumerate(order_list):
+            if p % _CHECK == 0:
+                clock.check()
             items = self._join(waiting[v], self._add_leaves(own[v], waiting[v]))
             self.last[v] = tuple(items)
             if not items:
@@ -98,8 +102,28 @@ class Sequence:
         # Where the derivatives by tables are kept, and by those that are moved in the layout they are computed in.
         self.slopes, self.moved_slopes, self.num_slopes = self._place_slopes()
         moved = max([self.sizes[t] for t in self.moves], default=0)
-        required = 8.0 * (sum(self.sizes) + moved + self.num_slopes + sum([self.sizes[t] for t in self.leaves]))
+        tables = sum(self.sizes) + max(self.sizes, default=0) + moved + self.num_slopes
+        leaves = sum([self.sizes[t] for t in self.leaves])
+        # Beside the tables and their derivatives: the values of the factors and their marginals, and two arrays more
+        # while leaves are normalized and marginals copied.
+        required = 8.0 * (tables + leaves + max(leaves, sum(self.factor_sizes)) + 2.0 * sum(self.factor_sizes))
         self.required_bytes = int(min(required, 2.0**62))  # peak memory of a run forward and backward
+        self.leaf_entries = self._leaf_entries()
+
+    def _leaf_entries(self) -> float:
+        """Entries visited while leaves are joined from factors and marginals of variables and pairs are read off them.
+
+        Each factor is added to the whole table of its leaf, and each marginal is a sum over all of it.
+        """
+        seen: set[int] = set()
+        entries = 0.0
+        for t, members in self.leaves.items():
+            scope = self.computed[t]
+            num_pairs = sum([len(self.factors.scopes[f]) == 2 for f in members])
+            num_new = len(set(scope) - seen)
+            seen.update(scope)
+            entries += float(self.sizes[t]) * (len(members) + num_pairs + num_new)
+        return entries
 
     def _table(self, scope: tuple[int, ...]) -> int:
         self.computed.append(scope)

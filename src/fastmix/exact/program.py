@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._clock import Clock
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ImpossibleModelError
 from fastmix.exact import program_kernels as kernels
 from fastmix.exact.planner import Factors, Row, Sequence, merge, strides
@@ -22,6 +22,7 @@ __all__ = ["Answer", "Program", "Run", "UnderflowError"]
 
 
 _PIECE = 1 << 22  # entries worked off between two looks at the clock
+_CHECK = 1024  # steps written down between two looks at the clock
 # Tables are scaled when their largest entry leaves this range. A product of tables whose positive entries range over
 # less than exp(_LOG_RANGE) cannot underflow: the smallest normal double is exp(-708).
 _SCALES = 1e-15, 1e15
@@ -64,7 +65,7 @@ class Program:
     and by other tables; the marginals of all variables, and of all factors.
     """
 
-    def __init__(self, factors: Factors, sequence: Sequence) -> None:
+    def __init__(self, factors: Factors, sequence: Sequence, clock: Clock = NO_LIMIT) -> None:
         states, scopes, sizes, leaves = factors.num_states, factors.scopes, sequence.sizes, sequence.leaves
         self.states, self.sequence = states, sequence
         placed = [*leaves, *[t for t in range(len(sizes)) if t not in leaves]]
@@ -95,6 +96,7 @@ class Program:
         self._steps: list[tuple[int, ...]] = []
         self._groups: list[Row] = []
         self._entries = 0.0
+        self._clock = clock
         for t, own in leaves.items():
             for f in own:  # leaves are products of factors, in logs
                 rows = merge(
@@ -122,7 +124,7 @@ class Program:
         self.depth = max([step[4] - step[3] for step in self._steps], default=0)
         self.steps = np.array(self._steps, dtype=np.int64).reshape(-1, 11)
         self.groups = np.array(self._groups, dtype=np.int64).reshape(-1, 4)
-        del self._steps, self._groups
+        del self._steps, self._groups, self._clock
 
     def _go_forward(self) -> None:
         sequence = self.sequence
@@ -196,6 +198,8 @@ class Program:
         numbers: tuple[int, int, int] | None = None,
     ) -> None:  # fmt: skip
         """A step; with the numbers of its tables, its result is scaled."""
+        if len(self._steps) % _CHECK == 0:
+            self._clock.check()
         self._entries += math.prod([row[0] for row in rows])
         if self._entries > _PIECE:
             self.cuts.append(len(self._steps))

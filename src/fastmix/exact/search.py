@@ -34,6 +34,7 @@ _SECONDS_PER_ENTRY = 3e-9  # of two passes over a clique table
 _SHARE = 0.15
 _MAX_SECONDS = 20.0
 _SECONDS_PER_RUN = 1e-4  # beside what is counted, which matters where runs are many
+_WORDS_PER_SECOND = 3e8  # of rows that a run reads, about
 _OVER = 10.0  # the same, in times, where that order is more than the caller can take
 _FAR = 100.0  # times what the caller can take: given up after one run of each kind
 _SMALL_CORE = 64  # variables of a core whose first order needs no compiler
@@ -54,6 +55,7 @@ _SCORES = (
 )
 _BY_RANK = len(_SCORES) - 1  # an order given by its ranks
 _NOISES = (0.01, 1.0, 0.3)
+_CHECK = 1 << 14  # scopes gone through between two looks at the clock
 _KEPT = 3  # runs that the search goes on from
 
 
@@ -88,7 +90,8 @@ def find_order(
     """
     states = np.asarray(num_states, dtype=np.int64)
     logs = np.log(states.astype(float))
-    stripped, neighbors = _strip(len(states), scopes)
+    clock.check()
+    stripped, neighbors = _strip(len(states), scopes, clock)
     core = [v for v in range(len(states)) if neighbors[v]] if len(stripped) < len(states) else []
     if len(core) > _HUGE:
         estimate = _sweep_estimate(len(states), _star_pairs(scopes), logs)
@@ -107,7 +110,7 @@ def find_order(
             return found
         if found.total_entries <= CHEAP:
             return found
-        neighbors = _strip(len(states), scopes)[1]
+        neighbors = _strip(len(states), scopes, clock)[1]
     from fastmix.exact.greedy import strip_simplicial
 
     nodes, local = np.array(core, dtype=np.int64), {v: k for k, v in enumerate(core)}
@@ -180,10 +183,12 @@ def _hand_on(handed: dict[int, set[int]], to: int, members: set[int]) -> None:
         other |= members
 
 
-def _strip(n: int, scopes: Sequence[tuple[int, ...]]) -> tuple[list[int], list[set[int]]]:
+def _strip(n: int, scopes: Sequence[tuple[int, ...]], clock: Clock = NO_LIMIT) -> tuple[list[int], list[set[int]]]:
     """Isolated variables and trees that hang on the graph, leaves inwards, and the neighbors that are left."""
     neighbors: list[set[int]] = [set() for _ in range(n)]
-    for scope in scopes:
+    for k, scope in enumerate(scopes):
+        if k % _CHECK == 0:
+            clock.check()
         if len(scope) == 2:
             neighbors[scope[0]].add(scope[1])
             neighbors[scope[1]].add(scope[0])
@@ -315,7 +320,8 @@ def _improve(
             else:
                 noise = np.where(change, scale * rng.random(n), noise)
         limit = runs[-1][0] if len(runs) == _KEPT else _HOPELESS**2
-        total = eliminate(rows, logs, noise - 1e-3 * logs, np.array(_SCORES[which]), limit, order)
+        patience = _WORDS_PER_SECOND * clock.left()
+        total = eliminate(rows, logs, noise - 1e-3 * logs, np.array(_SCORES[which]), limit, order, patience)
         run += 1
         spent += n * (0.3e-6 + rows.shape[1] * 0.5e-7)
         if total < limit:
