@@ -14,8 +14,10 @@ from test_exact_draws import chi_square_p
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, ResourceError, Status, draw_exact, infer
+from fastmix._clock import Clock
 from fastmix.errors import ImpossibleEvidenceError
 from fastmix.exact import enumerate_model, infer_exact, junction_tree, plan_junction_tree, planner, program
+from fastmix.exact.solver import plan_exact
 from fastmix.exact.twins import count_twins
 from fastmix.graphs import complete_bipartite_edges, complete_edges, grid_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
@@ -400,3 +402,24 @@ def test_impossible_evidence_at_every_call():
         assert infer(model, method="exact").log_z == pytest.approx(np.log(2.0))
         with pytest.raises(ImpossibleEvidenceError):
             infer(model, method="exact", evidence={0: 0, 2: 1})
+
+
+class ShortClock(Clock):
+    """A clock on which little is left, for ever."""
+
+    def left(self) -> float:
+        return 0.3
+
+    def past(self, share: float = 1.0) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_little_time_is_no_reason_against_some_thousand_variables(seed):
+    """What `bracket` has for a plan within 2 s: such models take 0.2 s, and a constant per variable refused them."""
+    rng = np.random.default_rng(seed)
+    rows, cols = int(rng.integers(2, 5)), int(rng.integers(1000, 1400))
+    model = ising_grid(rows, cols + 1700 // rows, coupling_max=1.0, seed=seed)
+    plan = plan_exact(model, clock=ShortClock())
+    assert model.num_variables > 3000
+    assert plan.seconds < 1.0

@@ -233,3 +233,26 @@ def test_no_search_where_no_order_can_be_good_enough(monkeypatch: pytest.MonkeyP
     pairs = [(i, j) for i in range(30) for j in range(i + 1, 30) if j != i + 15]
     assert find_order([2] * 30, pairs, max_entries=1e8).width >= 28
     assert len(runs) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_run_of_the_search_ends_with_its_time(seed):
+    """On random graphs of some thousand variables a single greedy run would take many times the limit."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(5000, 8000))
+    pairs = np.sort(rng.integers(n, size=(n * int(rng.integers(5, 10)), 2)), axis=1)
+    scopes = [tuple(pair) for pair in np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0).tolist()]
+    clock = Clock(0.5)
+    began = time.process_time()
+    found = find_order([2] * n, scopes, clock=clock, max_entries=1e8)
+    used = time.process_time() - began - clock.compile_seconds()
+    assert found.width > 100
+    assert used < 4.0  # coarse: 5 to 15 s without an end to the run
+
+
+def test_the_search_is_patient_without_a_limit():
+    rows = np.array([[6], [5], [3]], dtype=np.uint64)
+    order = np.empty(3, dtype=np.int64)
+    arguments = rows, np.zeros(3), np.zeros(3), np.array([0.0, 1.0, 0.0, 0.0]), 1e9, order
+    assert greedy.eliminate(*arguments) == 3.0
+    assert greedy.eliminate(*arguments, 2.0) == np.inf

@@ -15,6 +15,7 @@ from fastmix.errors import ModelError, ResourceError
 from fastmix.exact import junction_tree, planner, program
 from fastmix.exact import program_kernels as kernels
 from fastmix.exact.planner import Factors
+from fastmix.model import MarkovRandomField
 
 ATOL = 1e-10
 
@@ -283,3 +284,36 @@ def test_a_clock_ends_planning_and_running():
     plan = plan_tree(Tables([2, 2], [(0, 1)], [np.zeros(4)]))
     with pytest.raises(OutOfTimeError):
         plan.marginals(clock=clock)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_memory_of_large_factors_is_in_the_estimate(seed):
+    """The values of factors and their marginals are as large as the tables made of them."""
+    import tracemalloc
+
+    rng = np.random.default_rng(seed)
+    n, arity = 24, int(rng.integers(13, 17))
+    scopes = [tuple(range(k, k + arity)) for k in range(0, n - arity + 1, int(rng.integers(1, 4)))]
+    model = MarkovRandomField.from_factors([2] * n, [(list(s), rng.normal(size=(2,) * arity)) for s in scopes])
+    plan = junction_tree.plan_junction_tree(model, memory_limit=1e9)
+    plan.calibrate()
+    tracemalloc.start()
+    plan.calibrate()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 1.1 * plan.required_bytes + 2**20
+
+
+def test_logarithms_are_not_begun_without_time_for_them():
+    """Where ordinary arithmetic underflows, all is done again at many times the cost: not where the time is short."""
+    rng = np.random.default_rng(0)
+    n = 22
+    pairs = list(itertools.combinations(range(n), 2))
+    factors = Tables([2] * n, pairs, [rng.normal(scale=80.0, size=4) for _ in pairs])
+    plan = plan_tree(factors)
+    assert plan.marginals().arithmetic == "log"
+    needed = plan.log_seconds
+    clock = Clock(needed / 3.0)
+    with pytest.raises(OutOfTimeError):
+        plan.marginals(clock=clock)
+    assert clock.used() < needed

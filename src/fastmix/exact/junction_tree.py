@@ -47,9 +47,9 @@ _BYTES_PER_STEP = 1800  # by table and by factor, of the program of a run while 
 # What a run takes, of CPU seconds on 200 random models of benchmarks/limits.py.
 _SECONDS_PER_ENTRY = 6e-9  # of a clique visited three times
 _SECONDS_PER_LOG_ENTRY = 3e-8  # the same in logarithms
-_SECONDS_PER_PRODUCT = 1e-9  # of a clique visited three times by matrix products
-_SECONDS_PER_LEAF_ENTRY = 1.5e-9  # each time that one is visited
-_SECONDS_PER_BYTE = 4e-10  # of memory touched for the first time
+_SECONDS_PER_PRODUCT = 1.5e-9  # of a clique visited three times by matrix products
+_SECONDS_PER_LEAF_ENTRY = 3e-9  # each time that one is visited
+_SECONDS_PER_BYTE = 8e-10  # of memory touched for the first time
 _SECONDS_PER_STEP = 5e-6
 _SECONDS_PER_FACTOR = 1.5e-5
 _PLAIN_RUNS, _PLAIN_ENTRIES = 2, 1 << 16  # of a sequence, up to which it is not worth loading a compiler
