@@ -312,8 +312,8 @@ def test_bands_on_a_lattice_are_strips() -> None:
 def test_keys_of_the_answer() -> None:
     data = fastmix.bracket(random_small(1), seed=3).to_dict()
     keys = {
-        "log_z_lower", "log_z_upper", "marginals_lower", "marginals_upper", "confidence", "methods", "exact", "status",
-        "seconds", "stats", "provenance",
+        "log_z_lower", "log_z_upper", "log_z_kind", "marginals_lower", "marginals_upper", "confidence", "methods",
+        "exact", "status", "seconds", "stats", "provenance",
     }  # fmt: skip
     assert set(data) == keys
     assert data["exact"] is True

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,8 +14,9 @@ from fastmix._checks import check_count, check_positive, check_share, choose_see
 from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix._memory import available_memory
 from fastmix.bounds.work import Work
-from fastmix.errors import Interrupted
+from fastmix.errors import ImpossibleModelError, Interrupted
 from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.reduce import impossible
 from fastmix.results import InferenceResult, Status, as_plain, plain_evidence, provenance
 
 __all__ = ["BracketResult", "bracket"]
@@ -30,9 +32,11 @@ class BracketResult:
     ----------
     model : MarkovRandomField
     log_z_lower, log_z_upper : float
-        Log Z lies between them; the lower one is -inf where no configuration was found.
+        Log Z lies between them; the lower one is -inf where no configuration was found. Both are -inf where Z = 0 is
+        proven: no configuration has positive probability.
     node_lower, node_upper : float arrays, aligned with ``model.log_unary``
-        The probability of each state lies between them.
+        The probability of each state lies between them. None where Z = 0: there are no marginals, and what is made of
+        them is None, or refused with an :class:`fastmix.ImpossibleModelError`.
     confidence : float or None
         None: the bounds are proven outright. A number: draws made some of them tighter, and all of them hold together
         with this probability.
@@ -49,8 +53,8 @@ class BracketResult:
     model: MarkovRandomField
     log_z_lower: float
     log_z_upper: float
-    node_lower: FloatArray
-    node_upper: FloatArray
+    node_lower: FloatArray | None
+    node_upper: FloatArray | None
     confidence: float | None
     methods: Mapping[str, str]
     exact: bool
@@ -59,32 +63,45 @@ class BracketResult:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
+        if self.log_z_kind == "zero":
+            return f"BracketResult(Z = 0, proven, {self.model})"
         between = f"{self.log_z_lower:.6g} <= log Z <= {self.log_z_upper:.6g}"
         held = "proven" if self.confidence is None else f"confidence {self.confidence:g}"
         return f"BracketResult({between}, {held}, {self.model})"
 
     @property
-    def gap(self) -> float:
-        """What is between the bounds on log Z."""
-        return self.log_z_upper - self.log_z_lower
+    def log_z_kind(self) -> Literal["exact", "bound", "zero"]:
+        """What is known of log Z: only rounding is between the bounds, they are bounds, or Z = 0 is proven."""
+        if self.log_z_upper == -math.inf:
+            return "zero"
+        return "exact" if self.exact else "bound"
 
     @property
-    def marginals_lower(self) -> list[FloatArray]:
+    def gap(self) -> float:
+        """What is between the bounds on log Z; 0 where Z = 0."""
+        return 0.0 if self.log_z_kind == "zero" else self.log_z_upper - self.log_z_lower
+
+    @property
+    def marginals_lower(self) -> list[FloatArray] | None:
         """Lower bounds, one vector per variable."""
         return self._split(self.node_lower)
 
     @property
-    def marginals_upper(self) -> list[FloatArray]:
+    def marginals_upper(self) -> list[FloatArray] | None:
         """Upper bounds, one vector per variable."""
         return self._split(self.node_upper)
 
     def marginal(self, variable: int | str) -> tuple[FloatArray, FloatArray]:
         """Lower and upper bounds on the probabilities of one variable, given by number or name."""
         i = self.model.variable_index(variable)
+        if self.node_lower is None or self.node_upper is None:
+            raise ImpossibleModelError("the model has no marginals: Z = 0, no configuration has positive probability")
         place = slice(int(self.model.unary_offsets[i]), int(self.model.unary_offsets[i + 1]))
         return self.node_lower[place], self.node_upper[place]
 
-    def _split(self, values: FloatArray) -> list[FloatArray]:
+    def _split(self, values: FloatArray | None) -> list[FloatArray] | None:
+        if values is None:
+            return None
         return np.split(values, self.model.unary_offsets[1:-1]) if self.model.num_variables else []
 
     def misses(self, result: InferenceResult, *, num_errors: float = 4.0) -> str | None:
@@ -95,9 +112,13 @@ class BracketResult:
         """
         if not isinstance(result, InferenceResult):
             raise TypeError(f"result must be an answer with marginals, such as infer gives, got {describe(result)}")
-        if len(result.node_marginals) != len(self.node_lower):
+        if not np.array_equal(result.model.num_states, self.model.num_states):
             raise ValueError(f"result must be about the model of these bounds, {self.model}, got {result.model}")
         num_errors = check_positive("num_errors", num_errors, or_zero=True)
+        if self.node_lower is None or self.node_upper is None:
+            return None if result.log_z_kind == "zero" else "no configuration has positive probability: Z = 0 is proven"
+        if result.log_z_kind == "zero":
+            return None
         p, error = result.node_marginals, getattr(result, "std_error", None)
         slack = np.full(len(p), 1e-6)
         below, above = self.node_lower - p, p - self.node_upper
@@ -125,7 +146,7 @@ class BracketResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python data, the shape of the command line's JSON; a bound that is not finite is None."""
-        names = "log_z_lower log_z_upper marginals_lower marginals_upper confidence methods exact"
+        names = "log_z_lower log_z_upper log_z_kind marginals_lower marginals_upper confidence methods exact"
         return as_plain(self, names)
 
 
@@ -177,7 +198,7 @@ def bracket(
     Raises
     ------
     ModelError
-        If the evidence, or the model itself, has probability zero as far as that is found.
+        If the evidence has probability zero, as far as that is found. Without evidence that is an answer: Z = 0.
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` is the bracket so far.
 
@@ -215,21 +236,25 @@ def bracket(
         stopped_by = "done"
         try:
             work.run(confidence, num_draws)
+            work.finish()
         except OutOfTimeError:
             stopped_by = "time_limit"
+            work.finish()
         except KeyboardInterrupt:
+            if not work.has_bounds:
+                raise
             stopped_by = "interrupt"
-        if not work.local and not work.exact:
-            if stopped_by == "interrupt":
-                raise KeyboardInterrupt
-            work.take_crude()
-        work.finish()
+            work.finish()
+        except ImpossibleModelError as error:
+            if evidence:
+                raise impossible(True, str(error)) from None
+            work.finish_zero(str(error))
         result = BracketResult(
             model=model,
             log_z_lower=work.log_z[0],
             log_z_upper=work.log_z[1],
-            node_lower=work.nodes[0],
-            node_upper=work.nodes[1],
+            node_lower=None if work.nodes is None else work.nodes[0],
+            node_upper=None if work.nodes is None else work.nodes[1],
             confidence=work.confidence,
             methods=work.methods,
             exact=work.exact,

@@ -84,7 +84,6 @@ class Lower:
             whole = np.array([len(self.owners[p.factor]) == 1 for p in group.parts])
             group.inside = np.repeat(whole, np.diff(group.offsets))
             self.classes.append(group)
-        self.size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
         self.crossing = [f for f, owners in enumerate(self.owners) if len(owners) > 1]
         self.num_sweeps = 0
         self.done = False
@@ -104,9 +103,9 @@ class Lower:
         return sum(c.tree.seconds for c in self.classes)
 
     def start(self, marginals: FloatArray) -> None:
-        """Go on from a product of marginals of single variables, laid out as their tables."""
+        """Go on from a product of marginals of single variables, laid out as their tables, once they are normalized."""
         terms = self.terms
-        vectors = terms.cut(marginals, range(terms.num_variables))
+        vectors = terms.cut(_normalized(terms, marginals), range(terms.num_variables))
         for group in self.classes:
             group.marginals = []
             for part in group.parts:
@@ -171,7 +170,7 @@ class Lower:
         )
         # With the best distribution over this class, entropy and mean of its own tables are its log Z.
         bound = terms.log_constant + answer.log_z
-        error = group.error + rounding(len(terms.values), self.size)
+        error = group.error + rounding(len(terms.values), terms.size)
         for other in self.classes:
             if other is not group:
                 bound += other.free_energy
@@ -186,6 +185,21 @@ class Lower:
             with np.errstate(divide="ignore"):
                 self.states[place] = np.maximum(self.states[place], bound + np.log(answer.marginals))
         return bound
+
+
+def _normalized(terms: Terms, marginals: FloatArray) -> FloatArray:
+    """Marginals of single variables that add up to one; uniform over the allowed states where all are 0.
+
+    What does not add up to one is no distribution, and proves nothing.
+    """
+    starts = terms.offsets[: terms.num_variables]
+    if not len(starts):
+        return marginals
+    empty = ~(np.add.reduceat(marginals, starts) > 0.0)
+    if empty.any():
+        allowed = (terms.values[: terms.num_unary] > -np.inf).astype(float)
+        marginals = np.where(np.repeat(empty, terms.num_states), allowed, marginals)
+    return marginals / np.repeat(np.add.reduceat(marginals, starts), terms.num_states)
 
 
 def _mean(weights: FloatArray, values: FloatArray) -> float:
@@ -214,9 +228,9 @@ def _color(terms: Terms, clusters: IntArray) -> IntArray:
 
 def configurations_lower(terms: Terms, states: IntArray) -> tuple[float, FloatArray]:
     """The log of the summed weights of distinct configurations (draws, n), and by state."""
-    states = np.unique(states, axis=0)
+    states = states[list({row.tobytes(): k for k, row in enumerate(states)}.values())]
     scores = terms.log_weights(states)
-    scores -= rounding(len(terms.scopes), spread(terms.values, terms.offsets) + abs(terms.log_constant))
+    scores -= rounding(terms.num_terms, terms.size)
     by_state = np.full(terms.num_unary, -np.inf)
     index = terms.offsets[: terms.num_variables] + states
     np.logaddexp.at(by_state, index.reshape(-1), np.repeat(scores, terms.num_variables))

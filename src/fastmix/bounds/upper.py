@@ -24,7 +24,7 @@ from fastmix.bounds.covers import Cover
 from fastmix.bounds.terms import Terms, rounding, spread
 from fastmix.exact.junction_tree import Tree, plan_tree
 from fastmix.exact.planner import Factors
-from fastmix.model.build import offsets_of
+from fastmix.model.build import offsets_of, reduce_tables
 from fastmix.theory.intervals import bernstein_half_width
 
 __all__ = ["Sampled", "Upper", "crude_upper", "draw_configurations", "sampled_bounds"]
@@ -40,13 +40,14 @@ def crude_upper(terms: Terms) -> tuple[float, FloatArray]:
     n, starts = terms.num_variables, terms.offsets
     total = terms.log_constant
     unary = terms.values[: terms.num_unary]
-    if len(terms.scopes) > n:
-        total += float(np.maximum.reduceat(terms.values[terms.num_unary :], starts[n:-1] - terms.num_unary).sum())
+    if not terms.is_product:
+        inner = terms.values[terms.num_unary :]
+        total += float(reduce_tables(np.maximum, inner, starts[n:] - terms.num_unary).sum())
     if n:
-        sums = np.logaddexp.reduceat(unary, starts[:n])
+        sums = reduce_tables(np.logaddexp, unary, starts[: n + 1])
         total += float(sums.sum())
         unary = unary - np.repeat(sums, terms.num_states)
-    total += rounding(len(terms.scopes), spread(terms.values, terms.offsets) + abs(terms.log_constant))
+    total += rounding(terms.num_terms + max(terms.num_states, default=0), terms.size)
     return total, total + unary
 
 
@@ -161,10 +162,9 @@ class Upper:
         mean /= self.count
         # What the tables do not add up to, by rounding, is made up for.
         missing = np.subtract(terms.values, summed, out=np.zeros(len(summed)), where=self.soft)
-        size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
-        if len(terms.scopes):
+        if terms.num_terms:
             error += float(np.maximum(np.maximum.reduceat(missing, terms.offsets[:-1]), 0.0).sum())
-        error += rounding(2 * len(self.trees), size)
+        error += rounding(2 * len(self.trees), terms.size)
         bound, states = total + terms.log_constant + error, states + terms.log_constant + error
         self.num_evaluations += 1
         self.states = np.minimum(self.states, states)
@@ -246,8 +246,8 @@ def sampled_bounds(
     mean = first / done
     variance = np.maximum(0.0, (second - done * mean**2) / (done - 1)) * (1.0 + 1e-9) + 1e-11 * mean**2
     width = bernstein_half_width(variance, done, failure=(1.0 - confidence) / (num_entries + 1))
-    size = spread(terms.values, terms.offsets) + sum(spread(t, terms.offsets) for t in tables)
-    error = rounding(len(tables) * len(terms.scopes) + done, size + abs(terms.log_constant))
+    size = terms.size + sum(spread(t, terms.offsets) for t in tables)
+    error = rounding(len(tables) * terms.num_terms + done, size)
     with np.errstate(divide="ignore"):
         low = np.log(np.maximum(mean - width, 0.0)) + upper.log_z - error
         high = np.minimum(0.0, np.log(mean + width)) + upper.log_z + error

@@ -21,7 +21,7 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix._jit import njit
-from fastmix.bounds.terms import Terms
+from fastmix.bounds.terms import Terms, outwards
 from fastmix.model.build import offsets_of
 
 __all__ = ["Walks", "follow_walks", "walk_bounds"]
@@ -96,10 +96,9 @@ def walk_bounds(terms: Terms, clock: Clock) -> Walks | None:
             break
     lower, upper = np.zeros(terms.num_unary), np.ones(terms.num_unary)
     known = np.flatnonzero(np.isfinite(bounds[0]) & np.isfinite(bounds[1]))
-    low, high = _probability(bounds[0][known]), _probability(bounds[1][known])
-    lower[first[known] + 1], upper[first[known] + 1] = low * (1.0 - 1e-15), np.minimum(high * (1.0 + 1e-15), 1.0)
-    lower[first[known]] = _probability(-bounds[1][known]) * (1.0 - 1e-15)
-    upper[first[known]] = np.minimum(_probability(-bounds[0][known]) * (1.0 + 1e-15), 1.0)
+    for state, low, high in ((1, bounds[0], bounds[1]), (0, -bounds[1], -bounds[0])):
+        place = first[known] + state
+        lower[place], upper[place] = outwards(_probability(low[known]), _probability(high[known]), 4.0 * _EPS)
     return Walks(lower, upper, num_nodes)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,35 @@ from fastmix._clock import Clock, OutOfTimeError
 from fastmix.bounds.branch import Cases
 from fastmix.bounds.covers import Parts
 from fastmix.bounds.lower import Lower, configurations_lower
-from fastmix.bounds.terms import Terms, blanket_bounds, combine, find_terms, rounding, spread, tighten
+from fastmix.bounds.terms import (
+    Terms,
+    blanket_bounds,
+    combine,
+    find_terms,
+    folding_error,
+    log_size,
+    outwards,
+    rounding,
+    tighten,
+)
 from fastmix.bounds.upper import Upper, crude_upper, draw_configurations, sampled_bounds
 from fastmix.bounds.walks import walk_bounds
 from fastmix.errors import ModelError, ResourceError
 from fastmix.exact import plan_exact
 from fastmix.model import Evidence, MarkovRandomField
+from fastmix.model.centre import move_constants
+from fastmix.model.reduce import observed_unary
 
 __all__ = ["Work"]
 
 _SECONDS_PER_ENTRY = 4e-9
 _EVALUATIONS = 40.0  # wanted in the time there is: the limit on tables follows from it
 _MOST_ENTRIES = 2.0**20
+_SHARE_OF_PLAN = 0.15  # of the time, for a plan of exact inference
+_SHARE_OF_EXACT = 0.7  # of what is left then: its estimates are on the safe side
+_SHARE_OF_MEAN_FIELD = 0.1  # of what is left
+_SECONDS_PER_START = 1e-7  # of an entry, for what mean field begins with
+_SECONDS_PER_PAIR = 2e-6  # of making the fields that walks go through
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
 _SHARE_OF_WALKS = 0.1  # of the time, and what is left in the end
 _SHARE_OF_LOWER = 0.6  # of what the covers and a first step leave
@@ -44,10 +60,17 @@ class Work:
     def __init__(
         self, model: MarkovRandomField, evidence: Evidence | None, memory: float, clock: Clock, seed: int
     ) -> None:
-        self.model, self.evidence, self.memory, self.clock, self.seed = model, evidence, memory, clock, seed
+        # All is computed without the constants of the model's terms: their rounding enters once, in the end.
+        moved = move_constants(model, unseen=0.0, of_spread=2.0)
+        self.constant = moved.log_constant
+        self.constant_error = 0.0 if moved is model else math.ulp(moved.log_constant)
+        self.model = moved.replace(log_constant=0.0)
+        self.evidence, self.memory, self.clock, self.seed = evidence, memory, clock, seed
         self.exact = False
+        self.terms: Terms | None = None  # the model given the evidence, once it is known
+        self.fold_error = 0.0
         self.log_z = -math.inf, math.inf
-        self.nodes = np.zeros(0), np.zeros(0)
+        self.nodes: tuple[FloatArray, FloatArray] | None = None
         self.states = np.zeros(0), np.zeros(0)
         self.methods = {"lower": "none", "upper": "none", "marginals": "weights of states"}
         self.stats: dict[str, Any] = {}
@@ -57,27 +80,24 @@ class Work:
         self.lower: Lower | None = None
         self.product: FloatArray | None = None  # marginals of mean field
 
-    @cached_property
-    def terms(self) -> Terms:
-        """The model given the evidence."""
-        return find_terms(self.model, self.evidence)
-
     def run(self, confidence: float | None, num_draws: int) -> None:
         """All that there is time for; an OutOfTimeError where it ends before."""
-        if self._solve():
+        terms = self._reduce()
+        if terms.is_product:
+            self._take_product(terms)
             return
-        terms = self.terms
+        if self._solve(terms):
+            return
         clock = self.clock if confidence is None else self.clock.part(_SHARE_BEFORE_DRAWS)
-        self.take_crude()
-        if not terms.num_variables:
-            return
+        self._take_crude(terms, clock)
         rng = np.random.default_rng(self.seed)
         self._take_mean_field(terms, clock)
         # Walks say nothing about log Z: the last part of the time is theirs.
         most = clock.part(1.0 - _SHARE_OF_WALKS) if (2, 2) in terms.groups else clock
         try:
+            entries = self._table_entries(terms, most)
             scopes = terms.scopes[terms.num_variables :]
-            parts = Parts(terms.num_states, scopes, terms.weights, max_entries=self._table_entries(terms, most))
+            parts = Parts(terms.num_states, scopes, terms.weights, max_entries=entries)
             self._build_upper(terms, parts, clock)
             with contextlib.suppress(OutOfTimeError):
                 self._build_lower(terms, parts, most.part(_SHARE_OF_LOWER))
@@ -91,6 +111,13 @@ class Work:
         if confidence is not None:
             self._draw(confidence, num_draws, rng)
         most.check()
+
+    def _reduce(self) -> Terms:
+        """The terms of the model given the evidence, from which all else is computed."""
+        terms = find_terms(self.model, self.evidence, self.clock)
+        self.terms = terms
+        self.fold_error = folding_error(self.model, self.evidence, terms.reduction)
+        return terms
 
     def _improve(self, rng: np.random.Generator, clock: Clock) -> None:
         """Bounds from below and from above, whichever gains more per second, then by cases, until nothing is gained."""
@@ -118,7 +145,7 @@ class Work:
 
     def _split(self, upper: Upper, clock: Clock) -> None:
         """Bounds by cases, until time is over or nothing is gained."""
-        cases = Cases(upper, self.lower, self.log_z, self.states, memory_limit=self._memory(self.terms))
+        cases = Cases(upper, self.lower, self.log_z, self.states, memory_limit=self._memory(upper.terms))
         try:
             while cases.split(clock):
                 clock.report(cases.num_parts, None, "cases")
@@ -128,57 +155,74 @@ class Work:
             self._take("cases", cases.log_z, cases.states)
             self.stats["num_cases"] = cases.num_parts
 
-    def _solve(self) -> bool:
+    def _solve(self, terms: Terms) -> bool:
         """Whether exact inference gave the answer."""
+        model = terms.reduction.model
         try:
-            plan = plan_exact(self.model, evidence=self.evidence, memory_limit=self.memory, clock=self.clock.part(0.15))
-            if plan.seconds > 0.7 * self.clock.left():
+            plan = plan_exact(model, memory_limit=self.memory, clock=self.clock.part(_SHARE_OF_PLAN), reduced=True)
+            if plan.seconds > _SHARE_OF_EXACT * self.clock.left():
                 return False
-            answer = plan.run(self.clock)
+            # Where the estimate was wrong there is time left for something else.
+            answer = plan.run(self.clock.part(_SHARE_OF_EXACT), edge_marginals=False)
         except ResourceError:
             return False
         assert answer.log_z is not None
-        model = plan.reduction.model
-        size = float(np.abs(model.parameters[model.parameters > -np.inf]).sum()) + abs(model.log_constant)
+        size = log_size(model)
         error = rounding(3.0 * model.num_parameters, size)
-        relative = rounding(3.0 * model.num_parameters, 0.0) + error
         self.log_z = answer.log_z - error, answer.log_z + error
         p = answer.node_marginals
-        certain = (p == 0.0) | (p == 1.0)
-        self.nodes = np.where(certain, p, np.maximum(p * (1.0 - relative), 0.0)), np.minimum(p * (1.0 + relative), 1.0)
-        self.methods = {"lower": "exact", "upper": "exact", "marginals": "exact"}
+        self._take_exact(outwards(p, p, rounding(3.0 * model.num_parameters, 0.0) + 2.0 * error))
         self.stats["treewidth"] = plan.tree.treewidth
-        self.exact = True
         return True
 
-    def take_crude(self) -> None:
-        """Bounds that take no time."""
-        terms = self.terms
+    def _take_product(self, terms: Terms) -> None:
+        """The answer for a model without tables over two and more variables."""
+        upper, states = crude_upper(terms)
+        error = rounding(terms.num_terms + max(terms.num_states, default=0), terms.size)
+        self.log_z = upper - 2.0 * error, upper
+        p = np.exp(states - upper)
+        self._take_exact(outwards(p, p, 2.0 * error))
+
+    def _take_exact(self, nodes: tuple[FloatArray, FloatArray]) -> None:
+        """Keep bounds that only rounding is between."""
+        self.nodes = nodes
+        self.methods = {"lower": "exact", "upper": "exact", "marginals": "exact"}
+        self.exact = True
+
+    def _take_crude(self, terms: Terms, clock: Clock) -> None:
+        """Bounds that take next to no time."""
         bound, states = crude_upper(terms)
         self.log_z = -math.inf, bound
         self.states = np.full(terms.num_unary, -np.inf), states
         self.methods["upper"] = "largest entries"
-        self.local = [blanket_bounds(terms)]
-        if not terms.num_variables:  # all are observed, or have a single state
-            self.log_z = 2.0 * terms.log_constant - bound, bound
-            self.methods = {"lower": "exact", "upper": "exact", "marginals": "exact"}
-            self.exact = True
-            nodes = terms.reduction.expand_node_marginals(np.zeros(0))
-            self.nodes = nodes, nodes.copy()
-            return
-        best = np.zeros((1, terms.num_variables), dtype=np.int64)
-        for v, vector in enumerate(terms.cut(terms.values, range(terms.num_variables))):
-            best[0, v] = int(np.argmax(vector))
-        self._take_configurations(best)
+        self._take_configurations(terms, terms.best_alone[None, :])
+        self.local = [blanket_bounds(terms, clock)]
+
+    def _take_widest(self) -> None:
+        """The bound of the largest entries, where not even evidence and forbidden states were taken out in time."""
+        model = self.model
+        offsets = model.unary_offsets
+        unary, fixed = observed_unary(model, self.evidence)
+        upper = float(np.logaddexp.reduceat(unary, offsets[:-1]).sum()) if model.num_variables else 0.0
+        tables = ((model.log_pairwise, model.pairwise_offsets), (model.log_factors, model.factor_offsets))
+        for values, starts in tables:
+            if values.size:
+                upper += float(np.maximum.reduceat(values, starts[:-1]).sum())
+        self.log_z = -math.inf, upper + rounding(model.num_parameters, log_size(model))
+        self.methods["upper"] = "largest entries"
+        lower = np.zeros(len(unary))
+        observed = np.flatnonzero(fixed >= 0)
+        lower[offsets[observed] + fixed[observed]] = 1.0
+        self.nodes = lower, (unary > -np.inf).astype(float)
 
     def _table_entries(self, terms: Terms, clock: Clock) -> float:
         """The limit on tables: what fits memory, and the time often enough."""
         n = max(1, terms.num_variables)
-        if clock.left() < _SECONDS_PER_TERM * len(terms.scopes):
+        if clock.left() < _SECONDS_PER_TERM * terms.num_terms:
             raise OutOfTimeError
         seconds = min(clock.left(), 60.0) / _EVALUATIONS / 2.0
         entries = min(seconds / _SECONDS_PER_ENTRY / n, self.memory / 24.0 / n, _MOST_ENTRIES)
-        largest = max([math.prod([terms.num_states[v] for v in s]) for s in terms.scopes], default=2)
+        largest = np.diff(terms.offsets).max(initial=2)
         return max(float(largest), 2.0 ** math.floor(math.log2(max(2.0, entries))))
 
     def _memory(self, terms: Terms) -> float:
@@ -214,10 +258,11 @@ class Work:
 
     def _start(self, upper: Upper, rng: np.random.Generator, clock: Clock) -> None:
         """Improve the lower bound from the marginals of the upper one, and from the best configuration drawn."""
-        lower, terms = self.lower, self.terms
+        lower = self.lower
+        terms = upper.terms
         with contextlib.suppress(OutOfTimeError):
             drawn = draw_configurations(upper, _DRAWN, rng, clock)
-            self._take_configurations(drawn)
+            self._take_configurations(terms, drawn)
             best = drawn[int(np.argmax(terms.log_weights(drawn)))]
             if lower is None:
                 return
@@ -234,28 +279,27 @@ class Work:
 
         Where entries are forbidden it begins at configurations that are possible, as far as it finds any.
         """
-        from fastmix.methods.mean_field import mean_field
+        from fastmix.methods.base import Context
+        from fastmix.methods.mean_field import MeanField
 
+        small = terms.reduction.model
+        if clock.left() < _SECONDS_PER_START * small.num_parameters:
+            return
+        context = Context(self.seed, clock.part(_SHARE_OF_MEAN_FIELD), given=bool(self.evidence))
         try:
-            found = mean_field(
-                self.model,
-                evidence=self.evidence,
-                num_starts=2,
-                seed=self.seed,
-                time_limit=clock.rest(0.1),
-                progress=None,
-            )
-        except ResourceError:  # not even time to begin
+            found = MeanField(num_starts=2).run(small, context)
+        except (OutOfTimeError, ResourceError):  # not even time, or memory, to begin
             return
         if not found.log_z_lower > -math.inf:
             return
-        self.product = found.node_marginals[terms.kept]
-        size = spread(terms.values, terms.offsets) + abs(terms.log_constant)
-        self._take("mean field", (found.log_z_lower - rounding(3.0 * len(terms.values), size), math.inf))
+        self.product = found.node_marginals
+        error = rounding(3.0 * small.num_parameters, log_size(small))
+        self._take("mean field", (found.log_z_lower - error, math.inf))
 
     def _take_walks(self, terms: Terms, clock: Clock) -> None:
         """Bounds on the marginals of binary variables, from the walks around each of them."""
-        found = None if clock.past() else walk_bounds(terms, clock)
+        late = clock.left() < _SECONDS_PER_PAIR * terms.num_terms
+        found = None if late or clock.past() else walk_bounds(terms, clock)
         if found is not None:
             self.local = [combine([*self.local, (found.lower, found.upper)], terms)]
             self.stats["num_walks"] = self.stats.get("num_walks", 0) + found.num_nodes
@@ -277,8 +321,8 @@ class Work:
         if self.lower is not None and self.lower.log_z > -math.inf:
             self._take("clusters", (self.lower.log_z, math.inf), (self.lower.states, np.inf))
 
-    def _take_configurations(self, drawn: IntArray) -> None:
-        total, states = configurations_lower(self.terms, drawn)
+    def _take_configurations(self, terms: Terms, drawn: IntArray) -> None:
+        total, states = configurations_lower(terms, drawn)
         self._take("configurations", (total, math.inf), (states, np.inf))
 
     def _draw(self, confidence: float, num_draws: int, rng: np.random.Generator) -> None:
@@ -286,7 +330,7 @@ class Work:
             return
         with contextlib.suppress(OutOfTimeError):
             found, drawn = sampled_bounds(self.upper, confidence, num_draws, rng, self.clock)
-            self._take_configurations(drawn)
+            self._take_configurations(self.upper.terms, drawn)
             if found is None:
                 return
             self.stats["num_draws"] = found.num_draws
@@ -295,14 +339,42 @@ class Work:
             if not np.array_equal(before, np.concatenate([self.log_z, *self.states])):
                 self.confidence = confidence
 
+    @property
+    def has_bounds(self) -> bool:
+        """Whether there is anything to report."""
+        return self.exact or bool(self.local)
+
+    def finish_zero(self, reason: str) -> None:
+        """Z = 0, which is proven: there are no marginals."""
+        self.log_z = -math.inf, -math.inf
+        self.nodes = None
+        self.stats["reason"] = reason
+        self.methods = dict.fromkeys(self.methods, "no configuration")
+        self.confidence = None
+        self.exact = True
+
     def finish(self) -> None:
-        """Turn bounds on the weights of states into those on the marginals of the user's model."""
-        if not self.exact:
-            self.log_z, *nodes = tighten(self.log_z, *self.states, self.terms)
-            lower, upper = combine([(nodes[0], nodes[1]), *self.local], self.terms)
+        """Turn bounds on the weights of states into those on log Z and on the marginals of the user's model."""
+        if self.terms is None:
+            self._take_widest()
+        else:
+            if self.nodes is None:
+                self.log_z, *nodes = tighten(self.log_z, *self.states, self.terms)
+                self.nodes = combine([(nodes[0], nodes[1]), *self.local], self.terms)
+            lower, upper = outwards(*self.nodes, 2.0 * self.fold_error)
             expand = self.terms.reduction.expand_node_marginals
             self.nodes = expand(lower), expand(upper)
+        self.log_z = self._with_constant(self.log_z)
         if self.upper is not None:
             self.stats["num_evaluations"] = self.upper.num_evaluations
         if self.lower is not None:
             self.stats["num_sweeps"] = self.lower.num_sweeps
+
+    def _with_constant(self, log_z: tuple[float, float]) -> tuple[float, float]:
+        """Bounds on log Z with the constant of the model, apart by the rounding of folding and of both sums."""
+        error = self.fold_error + self.constant_error
+        if not self.constant and not error:
+            return log_z
+        # Rounded to the next float where the sum of three is not one.
+        low = math.nextafter(math.fsum([self.constant, log_z[0], -error]), -math.inf)
+        return low, math.nextafter(math.fsum([self.constant, log_z[1], error]), math.inf)

@@ -213,7 +213,8 @@ def show_certificate(title: str, certificate: Certificate) -> None:
 
 def show_bracket(result: BracketResult) -> None:
     """Bounds on stdout, a line for every state of every variable; those on log Z and the rest go to stderr."""
-    for i, (low, high) in enumerate(zip(result.marginals_lower, result.marginals_upper, strict=True)):
+    bounds = zip(result.marginals_lower or (), result.marginals_upper or (), strict=True)
+    for i, (low, high) in enumerate(bounds):
         for a, (least, most) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
             print(f"{i} {a} {least:.6g} {most:.6g}")
     _tell_bracket(result)
@@ -223,6 +224,8 @@ def _tell_bracket(result: BracketResult) -> None:
     held = "proven" if result.confidence is None else f"with confidence {result.confidence:g}"
     how = "exact" if result.exact else f"lower by {result.methods['lower']}, upper by {result.methods['upper']}"
     bounds = f"{result.log_z_lower:.8g} <= log Z <= {result.log_z_upper:.8g}"
+    if result.log_z_kind == "zero":
+        bounds = f"Z = 0: {result.stats['reason']}"
     message(f"bracket: {bounds} ({held}; {how}), {result.stats['seconds']:.3g} s")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from fastmix._arrays import FloatArray
 from fastmix._clock import Clock
+from fastmix.errors import ImpossibleModelError
 from fastmix.methods.base import Context
 from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult, Status
@@ -50,7 +51,10 @@ def supported(result: InferenceResult, context: Context, memory_limit: float | N
 
 
 def _find_support(result: InferenceResult, context: Context, memory_limit: float | None) -> Support:
-    """What brackets of all marginals say, each with more time than the last as long as that narrows them."""
+    """What brackets of all marginals say, each with more time than the last as long as that narrows them.
+
+    An :class:`fastmix.ImpossibleModelError` where they prove that Z = 0.
+    """
     from fastmix.bounds import bracket
 
     clock = context.clock
@@ -60,6 +64,8 @@ def _find_support(result: InferenceResult, context: Context, memory_limit: float
     while True:
         seconds = max(1e-3, min(share * limit, whole.left()))
         found = bracket(result.model, memory_limit=memory_limit, time_limit=seconds, seed=context.seed, progress=None)
+        if found.node_lower is None or found.node_upper is None:
+            raise ImpossibleModelError(found.stats["reason"])
         bounds = error_bounds(result.model, result.node_marginals, found.node_lower, found.node_upper)
         support = _judge(result, bounds, (found.log_z_lower, found.log_z_upper), context.log_z)
         mean = float(bounds.mean()) if len(bounds) else 0.0

@@ -25,12 +25,15 @@ from fastmix.graphs.families import lattice_edges
 
 __all__ = [
     "check_model_memory", "edges_of_matrix", "flatten_tables", "flatten_unary", "image_edges", "join_factors",
-    "merge_factors", "merge_pairs", "note_on_numbering", "offsets_of", "sized_graph", "table_positions",
+    "merge_factors", "merge_pairs", "note_on_numbering", "offsets_of", "reduce_tables", "sized_graph",
+    "table_positions",
 ]  # fmt: skip
 
 _LOG = logging.getLogger(__name__)
 
 _MOST_ENTRIES = 2.0**62  # positions are 64-bit numbers
+_FEW_RUNS = 16  # of tables of one size
+_FEW_COLUMNS = 32  # entries of a table, up to which columns are faster than rows
 
 
 def check_model_memory(num_variables: int, num_states: int, num_edges: int, num_table_entries: int) -> None:
@@ -53,6 +56,32 @@ def offsets_of(sizes: IntArray) -> IntArray:
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
     sizes.cumsum(out=offsets[1:])
     return offsets
+
+
+def reduce_tables(operation: np.ufunc, values: FloatArray, offsets: IntArray) -> Any:
+    """What an operation such as ``np.maximum`` makes of every table, one number (or flag) for each.
+
+    The tables lie one after another, begin at ``offsets`` and have an entry at least. The same as ``reduceat``, but by
+    columns where many tables of one small size follow each other: several times as fast.
+    """
+    sizes = np.diff(offsets)
+    ends = np.append(np.flatnonzero(sizes[1:] != sizes[:-1]) + 1, len(sizes))
+    if not len(sizes):
+        return np.zeros(0)
+    if len(ends) > _FEW_RUNS:
+        return operation.reduceat(values, offsets[:-1])
+    parts, begin = [], 0
+    for end in ends.tolist():
+        block = values[offsets[begin] : offsets[end]].reshape(end - begin, -1)
+        if block.shape[1] > _FEW_COLUMNS or block.shape[1] == 1:
+            parts.append(operation.reduce(block, axis=1))
+        else:
+            part = operation(block[:, 0], block[:, 1])
+            for column in block.T[2:]:
+                part = operation(part, column)
+            parts.append(part)
+        begin = end
+    return np.concatenate(parts)
 
 
 def flatten_unary(log_unary: ArrayLike | Sequence[ArrayLike]) -> tuple[IntArray, FloatArray]:

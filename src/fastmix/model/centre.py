@@ -9,6 +9,7 @@ import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import ModelError
+from fastmix.model.build import reduce_tables
 from fastmix.model.mrf import MarkovRandomField
 
 __all__ = ["centre_factors", "move_constants", "take_offsets"]
@@ -30,21 +31,24 @@ def take_offsets(
     differ by. All of them are then within a factor of two of each other, so that every difference is exact (Sterbenz
     1974). Where nothing goes ``values`` is the very array that was given.
     """
-    taken = np.zeros(len(offsets) - 1)
-    if not values.size or max(float(values.max()), -float(values.min())) <= unseen:
-        return values, taken
-    filled = np.flatnonzero(np.diff(offsets) > 0)
-    starts = offsets[filled]
-    largest = np.maximum.reduceat(values, starts)
-    least = np.minimum.reduceat(np.where(values > -np.inf, values, np.inf), starts)
-    possible = largest > -np.inf
-    largest = np.where(possible, largest, 0.0)
-    least = np.where(possible, least, 0.0)
+    nothing = np.zeros(len(offsets) - 1)
+    if not values.size:
+        return values, nothing
+    lowest = float(values.min())
+    if max(float(values.max()), -lowest) <= unseen:
+        return values, nothing
+    largest = reduce_tables(np.maximum, values, offsets)
+    least = reduce_tables(np.minimum, values, offsets)
+    if lowest == -np.inf:
+        least = reduce_tables(np.minimum, np.where(values > -np.inf, values, np.inf), offsets)
+        possible = largest > -np.inf
+        largest = np.where(possible, largest, 0.0)
+        least = np.where(possible, least, 0.0)
     size = np.maximum(np.abs(largest), np.abs(least))
     goes = (size > unseen) & (size > of_spread * (largest - least))
     if not goes.any():
-        return values, taken
-    taken[filled] = np.where(goes, largest, 0.0)
+        return values, nothing
+    taken = np.where(goes, largest, 0.0)
     return values - np.repeat(taken, np.diff(offsets)), taken
 
 

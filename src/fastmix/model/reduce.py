@@ -20,7 +20,9 @@ from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.build import offsets_of, table_positions
 from fastmix.model.centre import move_constants, take_offsets
 
-__all__ = ["Reduction", "certain_entries", "drop_unsupported", "forbid_others", "impossible", "reduce_model"]
+__all__ = [
+    "Reduction", "certain_entries", "drop_unsupported", "forbid_others", "impossible", "observed_unary", "reduce_model",
+]  # fmt: skip
 
 Factors = dict[tuple[int, ...], FloatArray]  # tables over three or more variables, by scope
 
@@ -194,6 +196,21 @@ def _largest_entry(model: MarkovRandomField) -> float:
     """The largest finite absolute value of all entries."""
     arrays = (model.log_unary, model.log_pairwise, model.log_factors)
     return max([float(np.abs(a[a > -np.inf]).max(initial=0.0)) for a in arrays])
+
+
+def observed_unary(model: MarkovRandomField, evidence: Evidence | None) -> tuple[FloatArray, IntArray]:
+    """Unary entries given evidence, with -inf for states that were not observed; and the state of each variable or -1.
+
+    The likelihoods of soft evidence are added.
+    """
+    fixed, likelihoods = _observed_states(model, evidence)
+    unary = model.log_unary.copy() if likelihoods is None else _weighted(model, likelihoods)
+    observed = np.flatnonzero(fixed >= 0)
+    places = model.unary_offsets[observed] + fixed[observed]
+    kept = unary[places]
+    unary[np.repeat(fixed >= 0, model.num_states)] = -np.inf
+    unary[places] = kept
+    return unary, fixed
 
 
 def check_evidence(evidence: Any) -> None:
