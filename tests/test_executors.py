@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 import pool_tasks
 from fastmix import sample, temper
-from fastmix.executors import CrashError, LostError, Pool, run_in_order
+from fastmix.executors import CrashError, LostError, Pool, SilentError, processes, run_in_order
 from fastmix.experiments import EXPERIMENTS, Progress, cluster, run_experiment
 from fastmix.instances import ising_grid
 from fastmix.results import Status
@@ -213,3 +214,98 @@ def test_chains_on_a_cluster_that_loses_a_worker_and_its_scheduler(
             assert np.array_equal(shared.node_marginals, alone.node_marginals)
             assert np.array_equal(shared.states, alone.states)
             assert ("this process went on" in shared.stats["backend"]) == lost
+
+
+# -- what does not answer ---------------------------------------------------------------------------------------------
+
+
+def freeze(pids: list[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+
+def assert_goes_on(result: Any, alone: Any) -> None:
+    """The limit ended the run with what there was, made here, and the result says why."""
+    assert "the executor gave no answer for" in result.stats["backend"]
+    assert "this process went on" in result.stats["backend"]
+    assert result.stats["seconds"] - result.stats["compile_seconds"] < 30.0
+    assert np.abs(result.node_marginals - alone.node_marginals).max() < 0.1
+
+
+@pytest.mark.parametrize("verb", [sample, pytest.param(temper, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("which", [[0], [0, 1]])
+def test_frozen_workers_do_not_outlive_a_limit(verb: Any, which: list[int]) -> None:
+    model = ising_grid(4, 4, coupling_max=0.3, seed=0)
+    alone = verb(model, num_sweeps=2000, seed=1, progress=None)
+    with processes(2) as executor:
+        pool: Any = executor
+        list(run_in_order(pool_tasks.double, range(4), pool))  # both have started
+        freeze([pool._workers[k].pid for k in which])
+        result = verb(model, time_limit=1.0, seed=1, executor=executor, progress=None)
+        if len(which) == 2:  # a worker that is not frozen may have had all the work
+            assert_goes_on(result, alone)
+        # Workers that are frozen while they have nothing to do keep nobody from leaving.
+        list(run_in_order(pool_tasks.double, range(4), pool))
+        freeze([worker.pid for worker in pool._workers])
+
+
+def test_frozen_workers_of_a_pool_of_the_caller() -> None:
+    model = ising_grid(4, 4, coupling_max=0.3, seed=0)
+    alone = sample(model, num_sweeps=2000, seed=1, progress=None)
+    executor = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    executor.submit(abs, -1).result()
+    pids = list(executor._processes)
+    try:
+        freeze(pids)
+        assert_goes_on(sample(model, time_limit=1.0, seed=1, executor=executor, progress=None), alone)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        executor.shutdown()
+
+
+def sleep(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+@pytest.mark.parametrize("in_all", [False, True])
+def test_patience_is_for_silence(in_all: bool) -> None:
+    """Tasks that come back one by one are waited for, unless all of them together have a limit."""
+    with ThreadPoolExecutor(1) as executor:
+        pool = Pool(executor=executor)
+        results = run_in_order(sleep, [0.15] * 8, pool, patience=0.6, in_all=in_all)
+        if not in_all:
+            assert list(results) == [0.15] * 8
+        else:
+            with pytest.raises(SilentError, match=r"no answer for 0\.6 s"):
+                list(results)
+
+
+def test_errors_of_tasks_are_no_silence() -> None:
+    given = Given(TimeoutError("of the task"))
+    with pytest.raises(LostError, match="TimeoutError: of the task"):
+        list(run_in_order(pool_tasks.double, [1], Pool(executor=given), patience=5.0))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the library, about its own insides
+def test_a_cluster_without_workers_and_a_frozen_scheduler(
+    scheduler: tuple[str, list[subprocess.Popen[bytes]]],
+) -> None:
+    model = ising_grid(4, 4, coupling_max=0.3, seed=0)
+    alone = sample(model, num_sweeps=2000, seed=1, progress=None)
+    address, started = scheduler
+    begun = time.monotonic()
+    with cluster(address) as executor:
+        executor._client.wait_for_workers(2, timeout=60)  # type: ignore[attr-defined]
+        freeze([worker.pid for worker in started[1:]])
+        assert_goes_on(sample(model, time_limit=2.0, seed=1, executor=executor, progress=None), alone)
+        for worker in started[1:]:
+            worker.kill()
+        assert_goes_on(sample(model, time_limit=2.0, seed=1, executor=executor, progress=None), alone)
+        freeze([started[0].pid])
+        assert_goes_on(sample(model, time_limit=2.0, seed=1, executor=executor, progress=None), alone)
+    with pytest.raises(ValueError, match="cluster must be the address of a running Dask scheduler"), cluster(address):
+        pass
+    assert time.monotonic() - begun < 120.0

@@ -13,15 +13,20 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for_all
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 from fastmix._checks import check_count, count_processors, require
 
-__all__ = ["CrashError", "LostError", "Pool", "as_pool", "cluster", "count_processors", "processes", "run_in_order"]
+__all__ = [
+    "CrashError", "LostError", "Pool", "SilentError", "as_pool", "cluster", "count_processors", "processes",
+    "run_in_order",
+]  # fmt: skip
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,6 +34,9 @@ R = TypeVar("R")
 _THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _MOST_WORKERS = 1024
 _AHEAD = 8  # tasks in hand for every worker: enough to keep all busy while an early one takes its time
+_GLANCE = 0.2  # seconds between two looks at what else has come back
+_WELCOME = 10.0  # seconds in which a scheduler is to answer
+_FAREWELL = 5.0  # seconds in which a worker without a task, or a scheduler, is to end
 
 
 class CrashError(RuntimeError):
@@ -37,6 +45,10 @@ class CrashError(RuntimeError):
 
 class LostError(RuntimeError):
     """What runs the tasks is gone, or gave one up for reasons of its own: that is no result of any task."""
+
+
+class SilentError(LostError):
+    """Nothing came back for as long as could be waited: a frozen worker or scheduler, or a cluster without workers."""
 
 
 class Pool(Executor):
@@ -54,6 +66,7 @@ class Pool(Executor):
         self.ahead = _AHEAD * self.num_workers if self.ours else math.inf  # tasks that it takes at once
         self._executor = executor
         self._workers: list[Any] = []
+        self._futures: list[Future[Any]] = []  # of our workers, those that may be under way
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
         """Hand over one task; any of the first may start a worker."""
@@ -62,19 +75,28 @@ class Pool(Executor):
             self._executor = ProcessPoolExecutor(self.num_workers, mp_context=context, initializer=_start_worker)
         if not self.ours:
             return self._executor.submit(function, *arguments, **options)
+        self._futures = [future for future in self._futures if not future.done()]
         before = set(multiprocessing.active_children())
         with _quiet_and_single_threaded():
             future = self._executor.submit(function, *arguments, **options)
         self._workers += [child for child in multiprocessing.active_children() if child not in before]
+        self._futures.append(future)
         return future
 
     def close(self, *, now: bool = False) -> None:
         """Stop our workers, ``now`` also in the middle of a task; the next task starts others."""
-        if self.ours and self._executor is not None:
-            for worker in self._workers if now else ():
-                worker.terminate()
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor, self._workers = None, []
+        if not self.ours or self._executor is None:
+            return
+        if not now:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            wait_for_all(self._futures)
+            deadline = time.monotonic() + _FAREWELL
+            for worker in self._workers:
+                worker.join(max(0.0, deadline - time.monotonic()))
+        for worker in self._workers:
+            worker.kill()  # one that is frozen hears nothing else; for one that has ended it means nothing
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._executor, self._workers, self._futures = None, [], []
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
         """Stop our workers."""
@@ -119,15 +141,19 @@ def processes(num_workers: int | None = None) -> Iterator[Executor]:
     pool.close()
 
 
-def run_in_order(function: Callable[[T], R], tasks: Iterable[T], pool: Pool) -> Generator[R | CrashError, None, None]:
+def run_in_order(
+    function: Callable[[T], R], tasks: Iterable[T], pool: Pool, *, patience: float | None = None, in_all: bool = False
+) -> Generator[R | CrashError, None, None]:
     """Results of a function on every task, in the order of the tasks, whichever finishes first.
 
-    Tasks are taken from an iterator when they are handed over.
+    Tasks are taken from an iterator when they are handed over. A :class:`SilentError` once none of those in hand has
+    come back for ``patience`` seconds, or ``in_all`` after so many seconds altogether; our own workers are stopped
+    then. Without a number it waits for ever.
 
     The function, importable by name where the pool runs it, keeps its own errors in its results. A task whose process
     dies is tried once more, alone; if the process dies again its result is a :class:`CrashError`, and the others go on.
     """
-    waiting = iter(tasks)
+    waiting, begun = iter(tasks), time.monotonic() if in_all else None
     flying: deque[tuple[T, Future[R] | None]] = deque()  # None: was in hand when a process died, to be run alone
     try:
         while True:
@@ -135,7 +161,7 @@ def run_in_order(function: Callable[[T], R], tasks: Iterable[T], pool: Pool) -> 
             if not flying:
                 return
             task, future = flying.popleft()
-            result = _result(future)
+            result = _result(future, flying, patience, begun)
             if isinstance(result, BrokenExecutor) and pool.ours:
                 pool.close(now=True)
                 for k, (other, pending) in enumerate(flying):
@@ -144,10 +170,13 @@ def run_in_order(function: Callable[[T], R], tasks: Iterable[T], pool: Pool) -> 
                 result = None
             if result is None or _killed_workers(result):
                 # Dask gives a task up when some workers have died with it in hand, its fault or not: one more time.
-                result = _alone(function, task, pool, tries=2 if result is None else 1)
+                result = _alone(function, task, pool, tries=2 if result is None else 1, patience=patience)
             if isinstance(result, Exception) and not isinstance(result, CrashError):
                 raise result
             yield result
+    except SilentError:
+        pool.close(now=True)
+        raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
         raise LostError(f"the executor failed ({reason})") from error
@@ -177,24 +206,55 @@ def _submit_ahead(
             return
 
 
-def _result(future: Future[Any] | None) -> Any:
-    """The result, or the exception in its place; None for a task that is yet to be run alone."""
+def _result(
+    future: Future[Any] | None,
+    others: Iterable[tuple[Any, Any]] = (),
+    patience: float | None = None,
+    begun: float | None = None,
+) -> Any:
+    """The result, or the exception in its place; None for a task that is yet to be run alone.
+
+    A :class:`SilentError` is raised once neither it nor any of the others has come back for ``patience`` seconds, or
+    so many seconds after all of them were ``begun``.
+    """
     if future is None:
         return None
+    if patience is not None:
+        _wait(future, [other for _, other in others if other is not None], patience, begun)
     try:
-        return future.result()
+        return future.result(patience)
+    except TimeoutError as error:  # of a task; or of Dask, where a worker that had the result does not give it away
+        if getattr(future, "status", "") == "finished":
+            raise SilentError(f"a worker did not hand over its result for {patience:.3g} s") from None
+        return error
     except Exception as error:
         return error
+
+
+def _wait(future: Future[Any], others: list[Future[Any]], patience: float, begun: float | None) -> None:
+    """Wait until a task is done, for as long as any of those in hand comes back within the patience."""
+    finished, since = 0, time.monotonic() if begun is None else begun
+    while not future.done():
+        now = time.monotonic()
+        count = sum(other.done() for other in others)
+        if count > finished:
+            finished = count
+            since = now if begun is None else begun
+        if now - since > patience:
+            missing, total = 1 + len(others) - finished, 1 + len(others)
+            raise SilentError(f"the executor gave no answer for {patience:.3g} s ({missing} of {total} tasks in hand)")
+        with contextlib.suppress(Exception):  # what it raises is looked at when it is done
+            future.result(min(_GLANCE, patience))
 
 
 def _killed_workers(error: Any) -> bool:
     return type(error).__name__ == "KilledWorker"  # of Dask, which need not be installed
 
 
-def _alone(function: Callable[[T], R], task: T, pool: Pool, *, tries: int) -> R | Exception:
+def _alone(function: Callable[[T], R], task: T, pool: Pool, *, tries: int, patience: float | None) -> R | Exception:
     """One task with nothing else in hand, so that it is known what a crash is due to."""
     for _ in range(tries):
-        result = _result(pool.submit(function, task))
+        result = _result(pool.submit(function, task), patience=patience)
         if isinstance(result, BrokenExecutor) and pool.ours:
             pool.close(now=True)
         elif not _killed_workers(result):
@@ -226,11 +286,31 @@ def cluster(address: str) -> Iterator[Executor]:
     try:
         # A client of an address that is none is closed only when the process ends, with a traceback.
         distributed.comm.get_address_host_port(address if "://" in address else f"tcp://{address}", strict=True)
-        client = distributed.Client(address, set_as_default=False, timeout=10)
+        client = _connect(distributed, address)
     except (OSError, ValueError) as error:
         raise ValueError(f"cluster must be the address of a running Dask scheduler, got {address!r}: {error}") from None
-    with client:
+    try:
         yield _ClusterExecutor(client)
+    finally:
+        with contextlib.suppress(Exception):  # a scheduler that is frozen or gone cannot be told
+            client.close(timeout=_FAREWELL)
+
+
+def _connect(distributed: Any, address: str) -> Any:
+    """A client of a scheduler; a TimeoutError, which is an OSError, if it does not answer: Dask may wait for ever."""
+    found: Future[Any] = Future()
+
+    def connect() -> None:
+        try:
+            found.set_result(distributed.Client(address, set_as_default=False, timeout=_WELCOME))
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=connect, daemon=True).start()
+    try:
+        return found.result(1.5 * _WELCOME)
+    except TimeoutError:
+        raise TimeoutError(f"no answer for {1.5 * _WELCOME:g} s") from None
 
 
 class _ClusterExecutor(Executor):

@@ -4,6 +4,7 @@ import os
 import pickle
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,8 @@ def test_chains_that_kill_their_process_are_an_error(monkeypatch: pytest.MonkeyP
     chains = CpuChains(GRID.structure, num_chains=2, seed=0)
     pool = Pool(1)
     monkeypatch.setattr(chains, "pack", lambda first, last: None)
-    monkeypatch.setattr("fastmix.chains.sharing.run_in_order", lambda _, tasks, pool: run_in_order(os._exit, [9], pool))
+    crash = partial(run_in_order, os._exit, [9], pool)
+    monkeypatch.setattr("fastmix.chains.sharing.run_in_order", lambda *_, **_options: crash())
     with pytest.raises(ResourceError, match="died twice"):
         Sharing(pool, abs, 1).call(chains, "sweep", 1)
     pool.close(now=True)

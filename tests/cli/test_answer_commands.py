@@ -170,8 +170,8 @@ def test_batches_by_workers(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", ["sample", pytest.param("temper", marks=pytest.mark.slow)])
 def test_chains_by_workers(run: Run, verb: str) -> None:
     line = f"{verb} grid.uai --num-sweeps 200 --seed 1 -o"
-    run(f"{line} one.MAR")
-    assert run(f"{line} two.MAR --num-workers 1")[2] == ""
+    alone = run(f"{line} one.MAR")
+    assert run(f"{line} two.MAR --num-workers 1")[2] == alone[2]
     assert Path("one.MAR").read_bytes() == Path("two.MAR").read_bytes()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from fastmix._clock import Clock, add_compiled
+from fastmix._clock import NO_LIMIT, Clock, add_compiled
 from fastmix.errors import ResourceError
 from fastmix.executors import CrashError, LostError, Pool, run_in_order
 
@@ -18,6 +18,9 @@ __all__ = ["Sharing"]
 _MOST_GROUPS = 32
 _KEPT = 4  # twins that a worker keeps
 _TWINS: dict[tuple[bytes, int], Any] = {}
+# How long an answer of the workers may take where a clock has a limit: a share of what is left, which leaves time to go
+# on here; but so many times as long as the longest so far, and a moment, because batches are cut to fit the rest.
+_SHARE, _TIMES, _LEAST_SECONDS = 0.6, 3.0, 0.25
 _LOG = logging.getLogger(__name__)
 
 
@@ -28,12 +31,18 @@ class Sharing:
     groups of a call are back nothing here has changed: a worker that dies is replaced by another, and when all of them
     are gone (``lost`` says why) this process goes on from there. ``make(count)`` is a twin with as many chains and the
     same parameters, what it is made of is pickled once; all groups but the last have a multiple of ``least`` chains.
+
+    With a limit on the ``clock``, workers that do not answer (frozen ones, a cluster that has none) count as gone while
+    there is time to go on here.
     """
 
     updates_per_step, step_seconds = 1e9, 1.0  # of a call that is worth the way to a worker and back
 
-    def __init__(self, pool: Pool, make: Callable[[int], Any], num_chains: int, *, least: int = 1) -> None:
+    def __init__(
+        self, pool: Pool, make: Callable[[int], Any], num_chains: int, *, least: int = 1, clock: Clock = NO_LIMIT
+    ) -> None:
         self.pool, self.lost = pool, ""
+        self._clock, self._longest = clock, 0.0
         self._recipe = pickle.dumps(make, protocol=pickle.HIGHEST_PROTOCOL)
         self._key = hashlib.sha256(self._recipe).digest()
         size = least * -(-num_chains // (least * _MOST_GROUPS))
@@ -58,7 +67,9 @@ class Sharing:
             for first, last in groups
         )
         try:
-            answers = list(run_in_order(_call, tasks, self.pool))
+            begun = self._clock.seconds()
+            answers = list(run_in_order(_call, tasks, self.pool, patience=self._patience(), in_all=True))
+            self._longest = max(self._longest, self._clock.seconds() - begun)
         except LostError as error:
             self.lost = str(error)
             _LOG.warning("%s: this process goes on", error)
@@ -71,6 +82,12 @@ class Sharing:
             compiled = max(compiled, answer[1])
         add_compiled(compiled)
         return True
+
+    def _patience(self) -> float | None:
+        """Seconds that an answer may take now."""
+        if self._clock.limit is None:
+            return None
+        return max(_SHARE * self._clock.left(), _TIMES * self._longest, _LEAST_SECONDS)
 
 
 def _call(task: tuple[bytes, bytes, int, Any, str, tuple[Any, ...], dict[str, Any]]) -> tuple[Any, float]:

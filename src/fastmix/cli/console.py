@@ -143,6 +143,7 @@ def finish(
     plain: str = ".mar",
     checkpoint: str | None = None,
     tell: bool = True,
+    notes: Sequence[str] = (),
     **facts: Any,
 ) -> None:
     """An answer as JSON, or as ``show`` shows it; exit code 1, and why unless ``show`` tells, where it is not trusted.
@@ -162,6 +163,8 @@ def finish(
         _tell_guarantee(result)
     else:
         show()
+    for note in notes:
+        message(note)
     if checkpoint is not None and result.stats["stopped_by"] not in ("interrupt", "time_limit"):
         sys.stdout.flush()  # the answer may be there
         with contextlib.suppress(FileNotFoundError):
@@ -299,12 +302,17 @@ def show_most_probable(result: MostProbableResult) -> None:
 
 def show_batch(rows: Sequence[Mapping[str, Any]]) -> None:
     """A row for every file of a batch, as a table on stdout."""
-    table = [
+    table: list[Sequence[str]] = [
         (display_name(row["file"]), row["method"] or "-", row["status"], _short(row["log_z"], ".6f"),
          _short(row["seconds"], ".2f"))
         for row in rows
     ]  # fmt: skip
-    _print(table, ("file", "method", "status", "log Z", "seconds"), num_texts=3, wide=True)
+    headings = ["file", "method", "status", "log Z", "seconds"]
+    if any(row["evidence"] for row in rows):
+        headings.append("evidence")
+        named = ["-" if row["evidence"] is None else display_name(row["evidence"]) for row in rows]
+        table = [(*cells, name) for cells, name in zip(table, named, strict=True)]
+    _print(table, headings, num_texts=3, wide=True)
 
 
 def show_sampling(title: str, result: SampleResult | DrawResult) -> None:

@@ -20,8 +20,8 @@ from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
 
 __all__ = [
-    "Input", "blaming_input", "check_model_output", "check_output_folder", "check_outputs", "load", "load_marginals",
-    "read", "salvage",
+    "Beside", "Input", "blaming_input", "check_model_output", "check_output_folder", "check_outputs",
+    "choose_evidence", "load", "load_marginals", "read", "salvage",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -39,6 +39,7 @@ class Input:
     model: MarkovRandomField
     observed: dict[int, Any]
     network: BayesianNetwork | None  # where the file holds one
+    notes: tuple[str, ...] = ()  # for stderr, once there is an answer
 
     @property
     def about(self) -> tuple[MarkovRandomField, dict[int, Any]]:
@@ -66,11 +67,34 @@ def salvage(call: Callable[[], T]) -> T:
         return cast("T", stop.result)
 
 
-def load(path: str, evidence: str | None = None) -> Input:
+class Beside(str):
+    """The name of an evidence file that was found beside its model, and not asked for."""
+
+    __slots__ = ()
+
+
+def choose_evidence(path: str, given: str | None, none: bool) -> str | None:
+    """The evidence of a model: what was given, or the file beside it with ``.evid`` added, unless ``none`` is wanted.
+
+    That of ``X.uai.gz`` may be ``X.uai.gz.evid``, ``X.uai.evid`` or ``X.uai.evid.gz``.
+    """
+    if given is not None and none:
+        raise ValueError("--evidence and --no-evidence must not both be given")
+    if given is not None or none or path == "-":
+        return given
+    stem, packed = os.path.splitext(path)
+    names = [f"{path}.evid"]
+    if packed.lower() in (".gz", ".xz", ".bz2"):
+        names += [f"{stem}.evid", f"{stem}.evid{packed}"]
+    return next((Beside(name) for name in names if os.path.isfile(name)), None)
+
+
+def load(path: str, evidence: str | None = None, *, patience: float | None = None) -> Input:
     """Model and evidence; anything wrong with files is a :class:`BadFileError` or a :class:`FormatError`.
 
     Evidence is a UAI or JSON file, or, where there is no such file, pairs such as ``SAO2=LOW,BP=HIGH``. What is neither
-    is a :class:`ValueError`, as is a name that the model does not have.
+    is a :class:`ValueError`, as is a name that the model does not have. A named pipe that nobody writes to for so many
+    seconds as ``patience`` says is a bad file; without a number that may take as long as it likes.
     """
     if path == evidence == "-":
         raise ValueError("MODEL and --evidence must not both be -: stdin holds one of them")
@@ -78,7 +102,7 @@ def load(path: str, evidence: str | None = None) -> Input:
     typed = not os.path.exists(given) and given != "-" and "=" in given
     if evidence is not None and not (typed or os.path.exists(given) or _names_file(given)):
         raise ValueError(f"--evidence must be a file or pairs such as A=x,B=y, got {given!r}")
-    model, network = read(_read_both, path)
+    model, network = read(_read_both, path, patience=patience)
     observed: dict[int, Any] = {}
     if evidence is not None:
         from fastmix.io.answers import number_observations, parse_observations, parse_observations_json
@@ -90,11 +114,14 @@ def load(path: str, evidence: str | None = None) -> Input:
             observed = number_observations(parse_observations_json(content, display_name(given)), model)
         else:
             observed = read(read_evidence, given, num_states=model.num_states)
-    return Input(path, evidence, model, observed, network)
+    notes: tuple[str, ...] = ()
+    if isinstance(evidence, Beside):
+        notes = (f"with the evidence of {display_name(evidence)}: --no-evidence leaves it out",)
+    return Input(path, evidence, model, observed, network, notes)
 
 
-def _read_both(path: str) -> tuple[MarkovRandomField, BayesianNetwork | None]:
-    found = read_model_or_network(path)
+def _read_both(path: str, patience: float | None) -> tuple[MarkovRandomField, BayesianNetwork | None]:
+    found = read_model_or_network(path, patience=patience)
     return (found.to_model(), found) if isinstance(found, BayesianNetwork) else (found, None)
 
 

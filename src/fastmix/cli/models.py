@@ -12,7 +12,18 @@ import typer
 import fastmix
 from fastmix._checks import check_choice
 from fastmix.cli import console, files
-from fastmix.cli.options import AsJson, Asked, Evidence, Model, Output, option, takes, with_signature
+from fastmix.cli.options import (
+    AnswerEvidence,
+    AsJson,
+    Asked,
+    Evidence,
+    Model,
+    NoEvidence,
+    Output,
+    option,
+    takes,
+    with_signature,
+)  # fmt: skip
 from fastmix.errors import Interrupted, NotConvergedError
 from fastmix.io import format_names, suffix_list
 from fastmix.io.files import display_name
@@ -126,11 +137,14 @@ def certify(
     confidence="Tighten by draws; all bounds then hold together with this probability.",
     num_draws="Draws at most, with --confidence.",
 )  # fmt: skip
-def bracket(model: Model, evidence: Evidence = None, as_json: AsJson = False, *, given: dict[str, Any]) -> None:
+def bracket(
+    model: Model, evidence: AnswerEvidence = None, no_evidence: NoEvidence = False, as_json: AsJson = False,
+    *, given: dict[str, Any],
+) -> None:  # fmt: skip
     """Proven bounds on log Z and on every marginal, exact where that fits."""
-    loaded = files.load(model, evidence)
+    loaded = files.load(model, files.choose_evidence(model, evidence, no_evidence))
     result = loaded.answer(fastmix.bracket, **given)
-    console.finish(result, as_json, lambda: console.show_bracket(result), loaded.about)
+    console.finish(result, as_json, lambda: console.show_bracket(result), loaded.about, notes=loaded.notes)
 
 
 @takes(

@@ -16,8 +16,8 @@ from fastmix.io import format_names
 from fastmix.methods.base import DEFAULT_SECONDS
 
 __all__ = [
-    "AsJson", "Asked", "Cluster", "Evidence", "Model", "NumWorkers", "Output", "names_of", "option", "takes",
-    "with_options", "with_signature", "words",
+    "AnswerEvidence", "AsJson", "Asked", "Cluster", "Evidence", "Model", "NoEvidence", "NumWorkers", "Output",
+    "names_of", "option", "takes", "with_options", "with_signature", "words",
 ]  # fmt: skip
 
 Model = Annotated[
@@ -27,6 +27,14 @@ Evidence = Annotated[
     str | None,
     typer.Option("--evidence", "-e", metavar="FILE|PAIRS", help="Observed states: UAI or JSON file, or A=x,B=y."),
 ]
+AnswerEvidence = Annotated[  # of commands that answer questions about a model
+    str | None,
+    typer.Option(
+        "--evidence", "-e", metavar="FILE|PAIRS",
+        help="Observed states: UAI or JSON file, or A=x,B=y; without it the file MODEL.evid, if there is one.",
+    ),
+]  # fmt: skip
+NoEvidence = Annotated[bool, typer.Option("--no-evidence", help="Leave a file MODEL.evid alone.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is stdout.")]
 NumWorkers = Annotated[int | None, typer.Option(help="Processes to share the work with; does not change the answer.")]

@@ -187,9 +187,11 @@ def read_network(path: PathLike, *, max_bytes: float | None = None) -> BayesianN
     return found
 
 
-def read_model_or_network(path: PathLike, *, max_bytes: float | None = None) -> MarkovRandomField | BayesianNetwork:
-    """The Bayesian network in a file that holds one, else its model."""
-    data, known = read_bytes(path, max_bytes), formats()
+def read_model_or_network(
+    path: PathLike, *, max_bytes: float | None = None, patience: float | None = None
+) -> MarkovRandomField | BayesianNetwork:
+    """The Bayesian network in a file that holds one, else its model; ``patience`` as for :func:`read_bytes`."""
+    data, known = read_bytes(path, max_bytes, patience), formats()
     chosen = next((one for one in known[:0:-1] if one.matches(data)), known[0])
     return chosen.read(data, display_name(path), max_bytes)
 

@@ -10,10 +10,12 @@ import io
 import lzma
 import os
 import secrets
+import select
 import shutil
 import stat
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -38,6 +40,7 @@ _PACKED: dict[bytes, Callable[[], Any]] = {
 _XZ_BYTES = 1 << 27  # of memory that unpacking may take: the header asks for it, xz -9 for half of this
 _BLOCK = 1 << 22  # bytes read at a time
 _LIMIT_VARIABLE = "FASTMIX_MAX_BYTES"
+_PIPE_GLANCE = 0.02  # seconds between two looks whether somebody writes to a pipe
 _SPOOL_BYTES = 1 << 26  # output for a stream is held in memory up to this size, on disk beyond it
 
 
@@ -53,12 +56,13 @@ def shown(word: str | bytes) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
-def read_bytes(path: PathLike, max_bytes: float | None = None) -> bytes:
+def read_bytes(path: PathLike, max_bytes: float | None = None, patience: float | None = None) -> bytes:
     """Everything in a file, decompressed when its first bytes are those of gzip, xz or bzip2; ``-`` is standard input.
 
     A :class:`FormatError` if the path is a directory or the compressed data are damaged, a :class:`ResourceError` if
-    there are more than ``max_bytes`` (:func:`fastmix.io.read_model`): no more than that has been unpacked then. Memory:
-    the file and, if it is compressed, its content.
+    there are more than ``max_bytes`` (:func:`fastmix.io.read_model`): no more than that has been unpacked then. A
+    named pipe that nobody opens to write within the ``patience``, in seconds, is a :class:`FormatError`; None waits.
+    Memory: the file and, if it is compressed, its content.
     """
     name = display_name(path)
     if os.fspath(path) == "-":
@@ -67,8 +71,11 @@ def read_bytes(path: PathLike, max_bytes: float | None = None) -> bytes:
     else:
         if os.path.isdir(path):
             raise FormatError(f"{name}: is a directory, expected a file")
-        with open(path, "rb") as file:
-            data = _join(_blocks(file), name, max_bytes)
+        if patience is not None and stat.S_ISFIFO(os.stat(path).st_mode):
+            data = _join(_pipe_blocks(path, name, patience), name, max_bytes)
+        else:
+            with open(path, "rb") as file:
+                data = _join(_blocks(file), name, max_bytes)
     try:
         if data.startswith(_GZIP_MAGIC):
             return _join(_blocks(gzip.open(io.BytesIO(data))), name, max_bytes)
@@ -112,6 +119,31 @@ def _join(blocks: Iterator[bytes], name: str, max_bytes: float | None) -> bytes:
 def _blocks(stream: Any) -> Iterator[bytes]:
     while block := stream.read(_BLOCK):
         yield block
+
+
+def _pipe_blocks(path: PathLike, name: str, patience: float) -> Iterator[bytes]:
+    """Blocks of a named pipe from when somebody writes to it until nobody does; opening it does not wait."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    written, deadline = False, time.monotonic() + patience
+    try:
+        while True:
+            try:
+                block = os.read(descriptor, _BLOCK)
+            except BlockingIOError:  # there is a writer, which has nothing yet
+                written = True
+                select.select([descriptor], [], [])
+                continue
+            if block:
+                written = True
+                yield block
+            elif written:
+                return
+            elif time.monotonic() > deadline:
+                raise FormatError(f"{name}: is a pipe that nobody writes to")
+            else:
+                time.sleep(_PIPE_GLANCE)
+    finally:
+        os.close(descriptor)
 
 
 def _unpacked(data: bytes, new_stream: Callable[[], Any]) -> Iterator[bytes]:

@@ -417,7 +417,7 @@ def _engine(
         kernel = chains.kernel if isinstance(chains, CpuChains) else None
         make = partial(_cpu_chains, model, method, kernel=kernel, **options)
         least = _SHARED_CHAINS if kernel in ("table", "field", "layers") else 1
-        chains.share(Sharing(context.pool, make, num_chains, least=least))
+        chains.share(Sharing(context.pool, make, num_chains, least=least, clock=context.clock))
     return chains, place
 
 

@@ -104,7 +104,10 @@ class Tempered(Method):
             pairs = 0 < 2 * model.num_edges <= _SPARSE * model.num_variables
 
         def make_cpu() -> Ladder:
-            return Ladder(path, seed=context.seed, pairs=pairs, num_threads=context.num_threads, pool=context.pool)
+            return Ladder(
+                path, seed=context.seed, pairs=pairs, num_threads=context.num_threads, pool=context.pool,
+                clock=context.clock,
+            )  # fmt: skip
 
         def make_cuda() -> Ladder:
             if self.moves != "auto" and self.moves:

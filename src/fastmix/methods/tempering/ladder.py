@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_threads
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.base import Chains
 from fastmix.chains.cpu import CpuChains, Kernel
 from fastmix.errors import UnfitMethodError
@@ -112,10 +113,11 @@ class Ladder:
         pairs: bool = False,
         num_threads: int | None = None,
         pool: Pool | None = None,
+        clock: Clock = NO_LIMIT,
         kernel: Kernel | None = None,
     ) -> None:
         self.path, self.seed = path, seed
-        self.pool, self._kernel = pool, kernel
+        self.pool, self._clock, self._kernel = pool, clock, kernel
         self.sharing: Sharing | None = None
         self.pairs, self.per_ensemble = pairs, 2 if pairs else 1
         self.num_ladders = 0
@@ -152,7 +154,7 @@ class Ladder:
             lost = "" if self.sharing is None else self.sharing.lost
             make = partial(_twin, self.path, self.positions, self.pairs, self.chains.kernel)
             least = self.per_ensemble * -(-_SHARED_LANES // (self.per_ensemble * num_rungs))
-            self.sharing = Sharing(self.pool, make, self.num_ladders, least=least)
+            self.sharing = Sharing(self.pool, make, self.num_ladders, least=least, clock=self._clock)
             self.sharing.lost, self.step_seconds = lost, self.sharing.step_seconds
 
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
