@@ -31,7 +31,8 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
 
     Parameters
     ----------
-    edges, objective, moments, within, ridge, l1, hidden, num_states, num_chains, tol, max_iter, time_limit, backend
+    edges, objective, moments, within, ridge, l1, hidden, num_states, missing, num_chains, tol, max_iter,
+    time_limit, backend
         As for :func:`fastmix.learn`. Penalties are numbers: a grid search chooses them.
     random_state : int or RandomState, optional
         The seed, or what draws one.
@@ -70,6 +71,7 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         l1: float = 0.0,
         hidden: int = 0,
         num_states: Any = None,
+        missing: Any = "auto",
         num_chains: int | None = None,
         tol: float | None = None,
         max_iter: int | None = None,
@@ -78,7 +80,8 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         random_state: int | None = None,
     ) -> None:
         self.edges, self.objective, self.moments, self.within = edges, objective, moments, within
-        self.ridge, self.l1, self.hidden, self.num_states, self.num_chains = ridge, l1, hidden, num_states, num_chains
+        self.ridge, self.l1, self.hidden = ridge, l1, hidden
+        self.num_states, self.missing, self.num_chains = num_states, missing, num_chains
         self.tol, self.max_iter, self.time_limit, self.backend = tol, max_iter, time_limit, backend
         self.random_state = random_state
 
@@ -95,7 +98,7 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         _warn("the fit", self.result_.status, self.result_.advice)
         # The independent model that annealing begins at needs marginals: those of the training data.
         self._log_z: float | None = None
-        self._marginals = read_data(X, weights=sample_weight, model=self.model_).merged()[0]
+        self._marginals = read_data(X, weights=sample_weight, model=self.model_, missing=self.missing).merged()[0]
         return self
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
@@ -106,7 +109,7 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
             answer = log_normaliser(self.model_, self._marginals, seed=seed, backend=self.backend)
             _warn("log Z", answer.status, answer.status.advice)
             self._log_z = answer.log_z
-        table, where = read_data(X, model=self.model_, name="X").merged()
+        table, where = read_data(X, model=self.model_, name="X", missing=self.missing).merged()
         return np.asarray((log_masses(self.model_, table) - self._log_z)[where])
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from fastmix import MarkovRandomField, ModelError, learn
+from fastmix import MarkovRandomField, ModelError, learn, score
 from fastmix.learning.data import read_data
 
 
@@ -102,14 +103,14 @@ def test_unseen_states_and_columns_are_named() -> None:
         (np.zeros((0, 3)), "at least one row and one column"),
         (np.zeros((3, 0)), "at least one row and one column"),
         ([[0.5, 1.0]], "got 0.5 in row 0, column 0; put a measured"),
-        ([[0, -2]], "-1 for a missing value, got -2 in row 0, column 1"),
+        ([[0, -2]], "NaN for a missing value, got -2"),
         ([[0, np.inf]], "got inf in row 0, column 1"),
         ([[0, np.nan], [1, np.nan]], "only missing ones in column 1"),
         ([["a", None]], "only missing ones in column 1"),
         ([[0, 5000]], "states below 1000"),
         (np.array([[1 + 2j]]), "must hold states"),
         (np.array([["2020-01-01"]], dtype="M8[D]"), "must hold states"),
-        (pd.DataFrame({"x": np.arange(2000) / 7}), "at most 1000 categories"),
+        (pd.DataFrame({"x": np.arange(2000)}), "at most 1000 categories"),
         (pd.Series([1, 2]), "must be a frame"),
         ("rows.csv", "got a path: fastmix.learning.read_table reads files"),
     ],
@@ -193,3 +194,42 @@ def test_edges_can_be_given_by_names() -> None:
         learn(frame, edges=[("rain", "snow")])
     with pytest.raises(ValueError, match="ridge must be a number of at least 0 or 'auto', got 'yes'"):
         learn(frame, ridge="yes")
+
+
+@pytest.mark.parametrize("make", [list, np.array, np.ma.array, lambda x: np.array(x, dtype=float)])
+@pytest.mark.parametrize("seed", range(3))
+def test_tables_of_spins_are_refused(make: Any, seed: int) -> None:
+    spins = np.random.default_rng(seed).choice([-1, 1], size=(20, 3)).tolist()
+    model = MarkovRandomField.ising([(0, 1)], 0.5, np.zeros(3))
+    for call in (learn, partial(score, model), partial(read_data, model=model)):
+        with pytest.raises(ModelError, match=r"-1 .* without any 0.*missing="):
+            call(make(spins))
+    read = read_data(make(spins), missing=None)
+    assert read.state_names == (("-1", "1"),) * 3
+    np.testing.assert_array_equal(2 * read.states - 1, spins)
+    gone = read_data(make(spins), missing=-1)
+    np.testing.assert_array_equal(gone.states, spins)
+    assert gone.has_missing
+
+
+def test_another_number_can_stand_for_missing_values() -> None:
+    assert read_data([[0, 9], [1, 1]], missing=9).states.tolist() == [[0, -1], [1, 1]]
+    assert read_data([[0, -1], [1, 1]]).states.tolist() == [[0, -1], [1, 1]]
+    frame = pd.DataFrame({"x": [-9, 3, 5], "y": [1.0, -9.0, 2.0]})
+    read = read_data(frame, missing=-9)
+    assert (read.states.tolist(), read.state_names) == ([[-1, 0], [0, -1], [1, 1]], (("3", "5"), ("1", "2")))
+    with pytest.raises(ModelError, match="whole numbers from 0"):
+        read_data([[0, -1], [1, 1]], missing=9)
+    for wrong in (True, 0.5, "none", [1]):
+        with pytest.raises(ValueError, match="missing must be a whole number"):
+            read_data([[0, 1]], missing=wrong)
+
+
+def test_measured_columns_of_frames_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    for column in (rng.normal(size=30), [0.5, 1.0, None]):
+        with pytest.raises(ModelError, match=r"whole numbers .* column 'x'; put a measured quantity into bins"):
+            read_data(pd.DataFrame({"x": column}))
+    assert read_data(pd.DataFrame({"x": [1.0, None, 2.0]})).state_names == (("1", "2"),)
+    listed = pd.DataFrame({"x": pd.Categorical([0.5, 1.5])})
+    assert read_data(listed).state_names == (("0.5", "1.5"),)

@@ -160,3 +160,13 @@ def test_edges(tmp_path: Path) -> None:
     ):
         with pytest.raises(FormatError, match=message):
             read_edges(write(tmp_path, text), table=table)
+
+
+@pytest.mark.parametrize("text", ["-1,1\n1,-1\n1,1\n", "a,b\n-1,1\n1,?\n1,-1\n"])
+def test_files_of_spins(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "spins.csv"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=r"spins.csv.* without any 0.*--missing"):
+        read_table(path)
+    assert read_table(path, missing=None).state_names == (("-1", "1"),) * 2
+    assert read_table(path, missing=-1).states[0].tolist() == [-1, 1]

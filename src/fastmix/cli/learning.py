@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +25,10 @@ Weights = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column with weights of rows, by name or number from 0.")
 ]
 _BACKEND = "Where chains run: cpu, cuda, or auto for a GPU if any."
+Missing = Annotated[
+    str,
+    typer.Option(metavar="NUMBER|none", help="What stands for a missing value; -1 by default, beside zeros."),
+]
 
 
 def _ball(text: str) -> Any:
@@ -43,6 +47,15 @@ def _penalty(text: str) -> float | str:
 def _variables(text: str) -> list[int | str]:
     # No column has a number of more digits, but Python refuses to read thousands of them.
     return [int(word) if word.isdecimal() and len(word) < 19 else word for word in words(text)]
+
+
+def _missing(text: str) -> int | Literal["auto"] | None:
+    if text in ("auto", "none"):
+        return None if text == "none" else "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"--missing must be a whole number or none, got {text!r}") from None
 
 
 def _counts(text: str) -> list[int] | int:
@@ -82,6 +95,7 @@ def learn(
         str | None, typer.Option(metavar="FILE", help="Data on which auto chooses, and that are scored.")
     ] = None,
     weights: Weights = None,
+    missing: Missing = "auto",
     as_json: AsJson = False,
     *,
     given: dict[str, Any],
@@ -98,11 +112,12 @@ def learn(
             raise ValueError(f"--{name} auto is chosen on validation data: give --validation")
     counts, checkpoint = given.pop("num_states", None), given.get("checkpoint")
     files.check_model_output([data, *([validation] if validation else [])], output, as_json, checkpoint)
-    table = files.read(read_table, data, header=header, weights=weights, num_states=counts)
+    reading: dict[str, Any] = {"header": header, "weights": weights, "missing": _missing(missing)}
+    table = files.read(read_table, data, num_states=counts, **reading)
     note = _note_names(table, data, header)
     others = None
     if validation is not None:
-        others = files.read(read_table, validation, header=header, weights=weights, model=table.blank_model())
+        others = files.read(read_table, validation, model=table.blank_model(), **reading)
     if given["edges"] not in ("complete", "chow-liu", "l1", "grow"):
         columns = table.with_hidden(given["hidden"])
         given["edges"] = files.read(read_edges, given["edges"], table=columns)
@@ -135,6 +150,7 @@ def score(
     data: Data,
     header: Header = None,
     weights: Weights = None,
+    missing: Missing = "auto",
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="For the log-likelihood of every row.")
     ] = None,
@@ -149,7 +165,8 @@ def score(
         raise ValueError("MODEL and DATA must not both be -: stdin holds one of them")
     files.check_outputs([model, data], [output], as_json=as_json)
     loaded = files.load(model).model
-    table = files.read(read_table, data, header=header, weights=weights, model=loaded)
+    reading: dict[str, Any] = {"header": header, "weights": weights, "missing": _missing(missing)}
+    table = files.read(read_table, data, model=loaded, **reading)
     note = None if loaded.variable_names else _note_names(table, data, header)  # else names had been found
     result = files.salvage(lambda: fastmix.score(loaded, table, **given))
     if output is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +17,10 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
 
-__all__ = ["MISSING", "Dataset", "RowError", "check_names", "check_observed", "column_label", "num_hidden", "read_data"]
+__all__ = [
+    "MISSING", "Dataset", "RowError", "check_missing", "check_names", "check_observed", "column_label", "num_hidden",
+    "read_data", "without_missing",
+]  # fmt: skip
 
 
 MISSING = -1
@@ -139,6 +143,7 @@ def read_data(
     model: MarkovRandomField | None = None,
     names: Sequence[str] | None = None,
     name: str = "data",
+    missing: int | Literal["auto"] | None = "auto",
 ) -> Dataset:
     """A :class:`Dataset` from what users have.
 
@@ -147,7 +152,7 @@ def read_data(
     data : array_like (rows, n), pandas or polars frame, scipy.sparse matrix, or Dataset
         Whole numbers from 0 are states; NaN, None, NA, masked entries and, in arrays, -1 are missing. Values of a
         frame, and text, are categories: ordered as a categorical column says, else sorted. Sparse matrices hold 0
-        and 1.
+        and 1. Numbers that are not whole are refused: they are no states.
     weights : array_like (rows,), optional
         Finite, none negative, some positive; without a model, rows of weight 0 are dropped.
     num_states : int or int array (n,), optional
@@ -159,6 +164,10 @@ def read_data(
         Of the columns of an array, in their order.
     name : str
         Of the argument, for messages.
+    missing : int, "auto" or None
+        The number that stands for a missing value. ``auto`` is -1 in arrays, and none in frames; an array with -1 but
+        without any 0 is refused, as it may hold spins. With None no number is missing: those of an array with -1 are
+        categories then.
 
     Raises
     ------
@@ -172,6 +181,7 @@ def read_data(
     >>> read_data([["yes", "red"], ["no", None]]).state_names
     (('no', 'yes'), ('red',))
     """
+    marker = check_missing(missing)
     if isinstance(data, Dataset):
         result = data
         if num_states is not None:
@@ -190,9 +200,9 @@ def read_data(
             n = model.num_variables - hidden
             own, labels = model.variable_names or (), model.state_names
             visible = _blank(model.num_states[:n], own[:n], None if labels is None else labels[:n])
-            result = _read(data, num_states, visible, names, name).with_hidden(hidden)
+            result = _read(data, num_states, visible, names, name, marker).with_hidden(hidden)
         else:
-            result = _read(data, num_states, model, names, name)
+            result = _read(data, num_states, model, names, name, marker)
     rows = len(result.states)
     if weights is not None:
         array = as_float_array("weights", weights)
@@ -210,9 +220,48 @@ def read_data(
     return result
 
 
+def check_missing(missing: Any) -> int | str | None:
+    """The argument ``missing``: a whole number, ``auto`` or None."""
+    if missing is None or (isinstance(missing, str) and missing == "auto"):
+        return missing
+    try:
+        if isinstance(missing, bool | np.bool_):
+            raise TypeError
+        return operator.index(missing)
+    except TypeError:
+        raise ValueError(f"missing must be a whole number, 'auto' or None, got {describe(missing)}") from None
+
+
+def without_missing(array: NDArray[Any], missing: int | str | None, name: str) -> NDArray[Any]:
+    """Numbers with NaN where they stand for a missing value; text where negative numbers are categories."""
+    if missing is None:
+        if array.size and array.dtype.kind in "if" and array.min(initial=0, where=~np.isnan(array)) < 0:
+            return _as_categories(array)
+        return array
+    number = MISSING if isinstance(missing, str) else missing
+    gone = array == number
+    if not gone.any():
+        return array
+    if missing == "auto" and not (array == 0).any():
+        raise ModelError(
+            f"{name} must tell what -1 is, got it in a table without any 0: number the states of spins from 0, as in "
+            "(data + 1) // 2, or say missing=-1 (--missing -1) if these values are missing, or missing=None (--missing "
+            "none) to learn -1 as a state"
+        )
+    return np.where(gone, np.nan, array.astype(np.float64))
+
+
+def _as_categories(array: NDArray[Any]) -> NDArray[Any]:
+    """Numbers as objects, None where one is missing."""
+    result = array.astype(object)
+    result[np.isnan(array)] = None
+    return result
+
+
 def _read(
-    data: Any, num_states: ArrayLike | None, model: MarkovRandomField | None, names: Sequence[str] | None, name: str
-) -> Dataset:
+    data: Any, num_states: ArrayLike | None, model: MarkovRandomField | None, names: Sequence[str] | None, name: str,
+    missing: int | str | None,
+) -> Dataset:  # fmt: skip
     columns = _frame_columns(data, name)
     if columns is not None:
         names = tuple(columns)
@@ -222,15 +271,18 @@ def _read(
             wanted = model.variable_names or tuple(str(i) for i in range(model.num_variables))
             check_names(names, wanted, name)
             names = wanted  # where a model has no names columns are taken by position
-        coded = [_code_column(columns[label], label, model, i, name) for i, label in enumerate(names)]
+        coded = [_code_column(columns[label], label, model, i, name, missing) for i, label in enumerate(names)]
     else:
         array = _as_table(data, name)
         _check_shape(array.shape[0], array.shape[1], model, name)
         if names is None and model is not None:
             names = model.variable_names
         if array.dtype.kind in "iubf":
+            array = without_missing(array, missing, name)
+        if array.dtype.kind in "iubf":
             return _from_numbers(array, num_states, model, names, name)
-        coded = [_code_column(list(c), i if names is None else names[i], model, i, name) for i, c in enumerate(array.T)]
+        labels_of = range(array.shape[1]) if names is None else names
+        coded = [_code_column(list(c), labels_of[i], model, i, name, missing) for i, c in enumerate(array.T)]
     if num_states is not None:
         raise ModelError(f"num_states must be left out for {name} of categories, whose states are their values")
     rows = _check_shape(len(coded[0][0]) if coded else 0, len(coded), model, name)
@@ -301,12 +353,15 @@ def _some(items: Sequence[Any]) -> str:
 
 
 def _code_column(
-    column: Any, label: Any, model: MarkovRandomField | None, i: int, name: str
+    column: Any, label: Any, model: MarkovRandomField | None, i: int, name: str, missing: int | str | None
 ) -> tuple[IntArray, tuple[str, ...]]:
     """Codes of one column of categories, -1 where a value is missing, and the names of its states."""
     values = list(column)
-    missing = np.fromiter((_is_missing(value) for value in values), dtype=bool, count=len(values))
-    texts = [None if gone else _text(value) for value, gone in zip(values, missing, strict=True)]
+    number = missing if isinstance(missing, int) else None
+    gaps = np.fromiter((_is_missing(value, number) for value in values), dtype=bool, count=len(values))
+    if model is None and not _is_listed(column):
+        _check_whole(values, gaps, label, name)
+    texts = [None if gone else _text(value) for value, gone in zip(values, gaps, strict=True)]
     present = {text: value for text, value in zip(texts, values, strict=True) if text is not None}
     where = f"column {label!r}"
     if model is not None and model.num_variables > i:
@@ -326,10 +381,25 @@ def _code_column(
     return np.array([MISSING if text is None else codes[text] for text in texts], dtype=np.int64), known
 
 
-def _is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, NaT or NA."""
+def _is_listed(column: Any) -> bool:
+    """Whether a column says itself which categories there are."""
+    return getattr(getattr(column, "dtype", None), "categories", None) is not None
+
+
+def _check_whole(values: Sequence[Any], gaps: NDArray[np.bool_], label: Any, name: str) -> None:
+    """A :class:`RowError` where a column has numbers that are not whole: these are measured, and no categories."""
+    for row, (value, gone) in enumerate(zip(values, gaps.tolist(), strict=True)):
+        if not gone and isinstance(value, float | np.floating) and not float(value).is_integer():
+            rule = f"{name} must hold whole numbers or categories, got {value} in row {row}, column {label!r}"
+            raise RowError(f"{rule}; put a measured quantity into bins first", row)
+
+
+def _is_missing(value: Any, number: int | None = None) -> bool:
+    """Whether a value is None, NaN, NaT or NA, or the number that stands for a missing one."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
+    if number is not None and isinstance(value, int | float | np.number) and not isinstance(value, bool):
+        return bool(value == number or np.isnan(value))
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
@@ -401,10 +471,10 @@ def _from_numbers(
         array = array.astype(np.float32)  # which can be compared with large numbers
     present = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.shape, dtype=bool)
     whole = (array == np.floor(array)) & (array < 2.0**31) if array.dtype.kind == "f" else True
-    if (bad := present & ~(whole & (array >= MISSING))).any():
+    if (bad := present & ~(whole & (array >= 0))).any():
         row, i = np.argwhere(bad)[0]
         raise RowError(
-            f"{name} must hold whole numbers from 0, or NaN or -1 for a missing value, got {array[row, i]} in row "
+            f"{name} must hold whole numbers from 0, or NaN for a missing value, got {array[row, i]} in row "
             f"{row}, {column_label(names, i)}; put a measured quantity into bins first",
             row,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, decode_text, display_name, read_bytes
-from fastmix.learning.data import MISSING, Dataset, RowError, check_names, column_label, num_hidden, read_data
+from fastmix.learning.data import (
+    Dataset,
+    RowError,
+    check_missing,
+    check_names,
+    column_label,
+    num_hidden,
+    read_data,
+    without_missing,
+)
 from fastmix.model import MarkovRandomField
 
 __all__ = ["is_data", "read_edges", "read_table"]
@@ -31,6 +40,7 @@ def read_table(
     num_states: ArrayLike | None = None,
     model: MarkovRandomField | None = None,
     max_bytes: float | None = None,
+    missing: int | Literal["auto"] | None = "auto",
 ) -> Dataset:
     r"""Data from a text file with a row for every case; columns separated by commas, semicolons, tabs or spaces.
 
@@ -53,6 +63,9 @@ def read_table(
         As for :func:`fastmix.score`: columns are found by name where the file has names.
     max_bytes : float, optional
         Limit on the size of the content; as for model files.
+    missing : int, "auto" or None
+        The number that stands for a missing value. ``auto`` is -1; a table of numbers with -1 but without any 0 is
+        refused then, as it may hold spins. With None those of a table with -1 are categories.
 
     Raises
     ------
@@ -112,12 +125,15 @@ def read_table(
         table, names = table[:, [names.index(variable) for variable in wanted]], list(wanted)
     if table.dtype == object:
         table = _numbers(table, where, hint, names, categories=model is not None and model.state_names is not None)
-    elif model is not None and model.state_names is not None:
-        texts = table.astype(str).astype(object)
-        texts[table == MISSING] = None
-        table = texts
     try:
-        return read_data(table, weights=heaviness, num_states=num_states, model=model, names=names, name="the table")
+        if table.dtype != object and model is not None and model.state_names is not None:
+            numbers = without_missing(table, check_missing(missing), "the table")
+            texts = table.astype(str).astype(object)
+            texts[numbers != table] = None
+            table = texts
+        return read_data(
+            table, weights=heaviness, num_states=num_states, model=model, names=names, name="the table", missing=missing
+        )
     except RowError as error:
         text = re.sub(r" in row \d+(, )?", lambda found: " in " if found[1] else "", str(error), count=1)
         raise FormatError(f"{where(error.row)}: {text}{hint(error.row)}") from None
@@ -247,7 +263,7 @@ def _numbers(cells: NDArray[Any], where: Any, hint: Any, names: list[str] | None
         try:
             values = np.full(cells.shape, np.nan)
             values[~gaps] = cells[~gaps].astype(np.float64)
-            return np.where(values == MISSING, np.nan, values)
+            return values
         except ValueError:
             pass
         text = np.array([[not _is_number(cell) for cell in row] for row in cells]) & ~gaps

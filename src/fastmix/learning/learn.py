@@ -50,6 +50,7 @@ def learn(
     weights: ArrayLike | None = None,
     num_states: ArrayLike | None = None,
     validation: Any = None,
+    missing: int | Literal["auto"] | None = "auto",
     num_chains: int | None = None,
     tol: float | None = None,
     max_iter: int | None = None,
@@ -96,6 +97,9 @@ def learn(
         State counts of whole numbers; by default one more than the largest that is seen, and 2 at least.
     validation : optional
         Data as above, for ``auto`` and for :attr:`LearnResult.validation_log_likelihood`.
+    missing : int, "auto" or None
+        The number that stands for a missing value: -1 in arrays by default. A table with -1 but without any 0 is
+        refused then, as it may hold spins; None makes -1 and 1 the states, as categories.
     num_chains : int, optional
         Persistent chains; 1,024 to 4,096 by default.
     tol : float, optional
@@ -161,14 +165,16 @@ def learn(
     options = {
         "edges": edges if isinstance(edges, str) else "given", "objective": objective, "moments": moments,
         "within": None if within is None else [within.norm, within.bound], "ridge": ridge, "l1": l1, "hidden": hidden,
-        "num_chains": num_chains, "tol": tol, "max_iter": max_iter, "backend": backend,
+        "missing": missing, "num_chains": num_chains, "tol": tol, "max_iter": max_iter, "backend": backend,
     }  # fmt: skip
     with listening(progress, "learn") as listener:
         clock = Clock(time_limit, listener=listener, what="learn")
-        table = read_data(data, weights=weights, num_states=num_states)
+        table = read_data(data, weights=weights, num_states=num_states, missing=missing)
         checked = None
         if validation is not None:
-            checked = read_data(validation, model=table.blank_model(), name="validation").with_hidden(hidden)
+            checked = read_data(validation, model=table.blank_model(), name="validation", missing=missing).with_hidden(
+                hidden
+            )
         edges = table.with_hidden(hidden).edge_numbers(edges)
         job = Job(
             table, checked, objective, moments, within, hidden, num_chains, tol, max_iter, seed, clock, backend, ledger
@@ -269,6 +275,7 @@ def stability(
     ridge: float = 1e-3,
     num_subsamples: int = 20,
     weights: ArrayLike | None = None,
+    missing: int | Literal["auto"] | None = "auto",
     seed: int | None = None,
 ) -> FloatArray:
     """How often (n, n) every pair is an edge of the graph that the l1 term leaves, over random halves of the rows.
@@ -289,7 +296,7 @@ def stability(
     """
     check_positive("l1", l1)
     check_count("num_subsamples", num_subsamples, least=1)
-    table = read_data(data, weights=weights)
+    table = read_data(data, weights=weights, missing=missing)
     rng = np.random.default_rng(choose_seed(seed))
     n, rows = len(table.num_states), len(table.states)
     found = np.zeros((n, n))

@@ -141,6 +141,7 @@ def score(
     target: Sequence[int | str] | None = None,
     method: Literal["auto", "exact", "annealing"] = "auto",
     tol: float = 0.01,
+    missing: int | Literal["auto"] | None = "auto",
     num_chains: int = 1024,
     seed: int | None = None,
     time_limit: float | None = None,
@@ -168,6 +169,8 @@ def score(
         How to find log Z.
     tol : float
         Standard error of log Z to reach; the annealing is made slower until then.
+    missing : int, "auto" or None
+        As for :func:`fastmix.learn`.
     num_chains : int
         Of the annealing.
     seed, time_limit, backend, progress
@@ -197,12 +200,12 @@ def score(
     targets = None if target is None else _check_target(model, target)
     options = {
         "method": method, "tol": tol, "num_chains": num_chains, "backend": backend, "time_limit": time_limit,
-        "target": targets,
+        "target": targets, "missing": missing,
     }  # fmt: skip
     seed = choose_seed(seed)
     with listening(progress, "score") as listener:
         clock = Clock(time_limit, listener=listener, what="score")
-        table = read_data(data, weights=weights, model=model)
+        table = read_data(data, weights=weights, model=model, missing=missing)
         merged, where = table.merged()
         masses, conditional = log_masses(model, merged, clock.part(_MASS_SHARE)), None
         if targets is not None:
