@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fastmix
 import oracle
 import strategies
 from fastmix import graphs, instances
@@ -455,3 +457,21 @@ def test_the_margin_is_that_of_the_certificate_asked_for(seed: int) -> None:
 
     assert margin == 0.0 or certified(margin * (1.0 - 1e-9))
     assert margin > 1e6 or not certified((margin or 1e-6) * 1.01)
+
+
+def test_what_a_certificate_says_of_itself() -> None:
+    """One line, whatever the size of the model; sweeps wherever there is a promise; the accuracy of the command."""
+    seen = set()
+    pairs = list(itertools.combinations(range(60), 2))
+    for seed, strength in enumerate((0.18, 0.18, 0.02, 0.3)):
+        n = 60
+        model = MarkovRandomField.ising(pairs, strength * np.random.default_rng(seed).normal(size=len(pairs)) / n**0.5)
+        found = fastmix.certify(model)
+        assert found.accuracy == 0.01
+        assert "\n" not in repr(found)
+        assert len(repr(found)) < 200
+        assert (found.num_sweeps is None) == (not found.certified)
+        if found.certified and found.valid_for == "random":
+            assert found.num_sweeps * n >= found.num_updates > (found.num_sweeps - 1) * n
+        seen.add(found.criterion if found.certified else None)
+    assert {"dobrushin", "width"} <= seen

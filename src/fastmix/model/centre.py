@@ -12,7 +12,7 @@ from fastmix.errors import ModelError
 from fastmix.model.build import reduce_tables
 from fastmix.model.mrf import MarkovRandomField
 
-__all__ = ["centre_factors", "move_constants", "take_offsets"]
+__all__ = ["centre_factors", "centre_pairs", "move_constants", "take_offsets"]
 
 # A constant costs digits where others are added to its table: an entry of size c is known to c times 1e-16. What the
 # entries differ by costs as much, whatever is done, so that a constant of a few times that is left alone, and so is
@@ -125,3 +125,35 @@ def centre_factors(model: MarkovRandomField) -> MarkovRandomField:
             np.add.at(pairwise, model.pairwise_offsets[edges][:, None] + np.arange(part.shape[1]), part)
         factors[group.places] = tables
     return model.replace(log_unary=unary, log_pairwise=pairwise, log_factors=factors, log_constant=constant)
+
+
+def centre_pairs(model: MarkovRandomField, *, means_only: bool = False) -> MarkovRandomField:
+    """The same distribution, up to rounding, with everything of its edge tables that unaries can hold moved there.
+
+    What is left of every table has rows and columns of mean zero; with ``means_only`` the means of whole tables go to
+    the constant, and nothing else. A :class:`ModelError` if sums are too large for
+    unaries. Tables must be finite.
+
+    Examples
+    --------
+    >>> model = MarkovRandomField.from_tables([[0.0, 0.0]] * 2, [(0, 1)], [[[1.0, 0.0], [0.0, 0.0]]])
+    >>> centred = centre_pairs(model)
+    >>> centred.table(0, 1).tolist(), centred.unary(0).tolist(), centred.log_constant
+    ([[0.25, -0.25], [-0.25, 0.25]], [0.25, -0.25], 0.25)
+    """
+    unary, pairwise = model.log_unary.copy(), model.log_pairwise.copy()
+    constant = model.log_constant
+    for rows, cols, edges in model.structure.table_shapes:
+        places = model.pairwise_offsets[edges][:, None] + np.arange(rows * cols)
+        tables = pairwise[places].reshape(-1, rows, cols)
+        mean = tables.mean(axis=(1, 2), keepdims=True)
+        constant += float(mean.sum())
+        tables -= mean
+        for end, axis in () if means_only else ((0, 2), (1, 1)):
+            part = tables.mean(axis=axis, keepdims=True)
+            tables -= part
+            flat = part.reshape(len(tables), -1)
+            variables = model.edges[edges, end]
+            np.add.at(unary, model.unary_offsets[variables][:, None] + np.arange(flat.shape[1]), flat)
+        pairwise[places] = tables.reshape(len(tables), -1)
+    return model.replace(log_unary=unary, log_pairwise=pairwise, log_constant=constant)

@@ -12,12 +12,20 @@ from numpy.typing import NDArray
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_choice, check_count, check_positive, choose_seed, describe
+from fastmix._checks import (
+    as_float_array,
+    check_choice,
+    check_count,
+    check_log_values,
+    check_positive,
+    choose_seed,
+    describe,
+)
 from fastmix._clock import Clock, Report, listening
 from fastmix.chains.base import device_of
 from fastmix.errors import Interrupted, NotConvergedError, UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.model.centre import centre_factors
+from fastmix.model.centre import centre_factors, centre_pairs
 from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.projection.descent import Divergence, Euclidean, StepRule, Trace, descend, divergence_by_name
 from fastmix.projection.edges import check_finite
@@ -33,6 +41,7 @@ __all__ = ["ProjectionResult", "project"]
 
 _STATUS = {"time_limit": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED, "max_iter": Status.NOT_CONVERGED}
 _STOPPED_BY = {"time_limit": "time_limit", "interrupted": "interrupt"}
+_HUGE = 1e6  # times the bound: the rounding of such entries is a billionth of it
 _SO_FAR = "the best point is in the result of this exception and is within the bound"
 
 
@@ -212,6 +221,8 @@ def project(
     dependency : {"range", "linf"}
         Bound on R, see :func:`fastmix.theory.dependency.edge_dependencies`: ``range`` is the tighter one and ignores
         terms of one variable; ``linf`` is the paper's.
+        Where entries of tables are over a million times the bound, what depends on one variable of a table is moved
+        into the unaries under ``range``, so that rounding does not break the bound.
     solver : "fast" or PaperDual
         The exact route that eliminates the tables, or the paper's dual (docs/theory.md).
     step : StepRule, optional
@@ -224,8 +235,8 @@ def project(
     evidence : mapping, optional
         Observed state by variable: the model of the other variables given these is projected and returned.
     warm_start : ProjectionResult or its multipliers, optional
-        An earlier result on the same graph: its multipliers start the first projection, and a descent begins at its
-        model.
+        An earlier result for the same norm on the same graph (any other counts as none), or its multipliers: these
+        start the first projection, and a descent begins at the model of the result.
     seed : int, optional
         Of descents with random parts; drawn and returned when not given.
     time_limit : float, optional
@@ -288,6 +299,7 @@ def project(
         raise ValueError(f"divergence must be a Divergence such as ReversedKL(), or its name, got {came}")
     if step is not None and not isinstance(step, StepRule):
         raise ValueError(f"step must be a StepRule such as FixedStep(), got {describe(step)}")
+    start = _as_start(warm_start)
     seed = choose_seed(seed)
     euclidean = isinstance(chosen, Euclidean)
     if euclidean and step is not None:
@@ -330,8 +342,9 @@ def project(
         fits = norm_before <= norm_bound
         if not fits:
             check_finite(small)
-            small = theta = centre_factors(small)
-            start = warm_start.multipliers if isinstance(warm_start, ProjectionResult) else warm_start
+            small = theta = _in_small_numbers(small, norm_bound, dependency)
+            if not isinstance(warm_start, ProjectionResult):
+                _check_start(start, small, norm, solver)
             # Half of the time for the start of a descent, if it takes as long.
             theta, solution = feasible.nearest(
                 small, start=start, clock=clock if euclidean else clock.part(0.5, quiet=True)
@@ -404,6 +417,44 @@ def project(
         if trace.reason == "interrupted":
             raise Interrupted(f"the descent was interrupted after {num_steps} steps; {_SO_FAR}", result)
         return result
+
+
+def _as_start(warm_start: Any) -> FloatArray | None:
+    """The multipliers of an earlier result, or those given; None where there are none."""
+    if warm_start is None:
+        return None
+    if isinstance(warm_start, ProjectionResult):
+        warm_start = warm_start.multipliers
+    start = as_float_array("warm_start", warm_start)
+    if not np.isfinite(start).all():
+        raise ValueError("warm_start must hold finite multipliers, got NaN or infinite ones")
+    check_log_values("warm_start", start)
+    return start if start.size else None
+
+
+def _check_start(
+    start: FloatArray | None, model: MarkovRandomField, norm: str, solver: Literal["fast"] | PaperDual
+) -> None:
+    """A ValueError for multipliers, given as an array, of a shape that the solver does not take."""
+    if start is None or norm == "width" or isinstance(solver, PaperDual):
+        return  # their shapes depend on how they are solved
+    n, m = model.num_variables, model.num_edges
+    shape: tuple[Any, ...] = (m,) if norm == "frobenius" else (n, "rank") if norm == "spectral" else (n,)
+    if start.ndim != len(shape) or start.shape[0] != shape[0]:
+        raise ValueError(
+            f"warm_start must be a result of the same norm, or multipliers of shape {shape} for norm={norm!r}, got "
+            f"shape {start.shape}"
+        )
+
+
+def _in_small_numbers(model: MarkovRandomField, norm_bound: float, dependency: str) -> MarkovRandomField:
+    """The same distribution with what nothing bounds moved out of factors, and out of tables of huge entries.
+
+    There its rounding would be more than what the bound leaves.
+    """
+    model = centre_factors(model)
+    largest = float(np.abs(model.log_pairwise).max(initial=0.0))
+    return centre_pairs(model, means_only=dependency != "range") if largest > _HUGE * norm_bound else model
 
 
 def _expand(reduction: Reduction, theta: MarkovRandomField) -> MarkovRandomField:

@@ -99,8 +99,13 @@ class EdgeCosts:
         result = self.model.log_pairwise.copy()
         if self.quadratic:
             tables = result.reshape(-1, 4)
-            change = np.copysign(np.maximum(self.rho - z, 0.0), tables @ _ISING)
-            tables -= np.multiply.outer(change, _ISING)
+            couplings = tables @ _ISING / 4.0
+            change = np.copysign(np.maximum(self.rho - z, 0.0), couplings)
+            moved = tables - np.multiply.outer(change, _ISING)
+            # Of a table that is nothing but its coupling no digit is lost, however large that is.
+            plain = (tables == np.multiply.outer(couplings, _ISING)).all(axis=1)
+            left = np.copysign(np.minimum(self.rho, z), couplings)
+            tables[:] = np.where((plain & (change != 0.0))[:, None], np.multiply.outer(left, _ISING), moved)
             return result
         for edges, shape, places in groups(self.model, self.dependency, z < self.rho):
             self.clock.check()

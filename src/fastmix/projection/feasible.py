@@ -31,8 +31,10 @@ import numpy as np
 
 from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import table_positions
+from fastmix.model.centre import centre_pairs
 from fastmix.projection.edges import EdgeCosts, edge_costs, interactions
 from fastmix.projection.euclidean import MARGIN, Solution, Target, solve_frobenius, solve_inf
 from fastmix.projection.paper_dual import PaperDual, solve_paper
@@ -42,6 +44,8 @@ from fastmix.theory.norms import Norm, matrix_norm
 
 __all__ = ["COORDINATES", "SOLVERS", "Coordinates", "FeasibleSet", "Metric"]
 
+_MOST_SHRINKS = 100  # each of which takes at least half of what is left above the bound, or 16 digits
+_RECENTRE = 20  # shrinks without success after which parts of one variable leave the tables
 _LEAST_VARIANCE = 0.05  # relative to the uniform distribution: a limit to how much longer steps get
 
 Coordinates = Literal["indicator", "centred", "fisher"]
@@ -153,12 +157,19 @@ class FeasibleSet:
 
     def settle(self, theta: MarkovRandomField) -> tuple[MarkovRandomField, FloatArray, float]:
         """A model that lies in the set but for rounding, moved into it from the safe side; with what measures it."""
-        for _ in range(60):
+        slack = 4.0 * MARGIN  # a hair's breadth is enough, unless entries are so large that their rounding is more
+        for count in range(_MOST_SHRINKS):
             z, size = self.measure(theta, self.clock.part(0.3))
             if size <= self.norm_bound:
                 return theta, z, size
-            theta = self.shrunk(theta, self.norm_bound / size * (1.0 - 4.0 * MARGIN))  # a hair's breadth is enough
-        raise AssertionError("shrinking the tables must shrink their norm")
+            theta = self.shrunk(theta, self.norm_bound / size * (1.0 - slack))
+            slack = min(2.0 * slack, 0.5)
+            if count % _RECENTRE == _RECENTRE - 1:  # what nothing bounds is larger than the rest, and its rounding too
+                theta = centre_pairs(theta, means_only=self.dependency != "range")
+        raise UnfitMethodError(
+            f"norm_bound={self.norm_bound:g} is below what the entries of this model, up to "
+            f"{np.abs(theta.parameters).max(initial=0.0):.3g}, are rounded to: give a model with smaller ones"
+        )
 
     def shrunk(self, theta: MarkovRandomField, factor: float) -> MarkovRandomField:
         """The model with everything that the bound limits multiplied by a factor."""

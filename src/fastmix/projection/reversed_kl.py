@@ -17,6 +17,7 @@ from fastmix._memory import check_memory
 from fastmix.chains.annealing import Annealing, make_pool
 from fastmix.chains.base import Chains
 from fastmix.chains.patches import Patch, make_patches, whole_patch
+from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import table_positions
 from fastmix.projection.descent import DecreasingStep, Divergence, FixedStep, Objective, StepRule, Trace
@@ -24,6 +25,7 @@ from fastmix.projection.feasible import FeasibleSet
 
 __all__ = ["PoolObjective", "ReversedKL", "anneal", "anneal_population", "match_marginals"]
 
+_LARGEST = 1e30  # of log-potentials: tables of chains hold numbers of single precision
 _START_SIZE = 0.1
 _PER_SECOND = 2e8  # variables and edges of a chain that are gone through
 _WHOLE = 400  # variables up to which a model is one patch
@@ -108,6 +110,11 @@ class ReversedKL(Divergence, name="reversed-kl"):
 
     def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
         """Estimates for one model, with chains of their own."""
+        if (largest := float(np.abs(model.parameters).max(initial=0.0))) > _LARGEST:
+            raise UnfitMethodError(
+                f"the divergence {self} takes log-potentials up to {_LARGEST:g}, and the model has {largest:.3g}; "
+                "the Euclidean divergence takes all"
+            )
         required = 4.0 * self.pool_size * (1 + model.num_variables)
         check_memory(required, f"pool_size {self.pool_size}", "take a smaller pool")
         return PoolObjective(model, self, seed)

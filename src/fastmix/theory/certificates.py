@@ -34,18 +34,19 @@ from fastmix.theory.criteria import (
 from fastmix.theory.dependency import DEPENDENCIES, Dependency, dependency_matrix, undefined_conditional
 from fastmix.theory.norms import Norm
 
-__all__ = ["Certificate", "certify"]
+__all__ = ["DEFAULT_ACCURACY", "Certificate", "certify"]
 
 _MAX_VISITS = 3e9  # entries of R that one certificate may visit: about six seconds
 _MARGIN_VISITS = 1e8  # of one model that is scaled for the margin: a fifth of a second
 _BLOCK_SWEEPS = 50  # without a norm below 1, the sum of delta must fall by a thousandth in this many sweeps
 _NUM_OFFENDING = 10
 _MAX_UPDATES = 5e9  # about a minute of sampling
+DEFAULT_ACCURACY = 0.01  # total variation distance, of Python and the command line alike
 _ASK_ALL = 500  # variables up to which all criteria are asked, though Dobrushin's is the best: a fraction of a second
 _INSTEAD = "The way out is exact inference or loopy belief propagation: fastmix.infer or `fastmix infer` chooses."
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Certificate(Framed):
     """How many sweeps bring Gibbs sampling to an accuracy, or why no number can be promised.
 
@@ -61,7 +62,8 @@ class Certificate(Framed):
     schedule : {"systematic", "random"}
         A sweep updates every variable once in a fixed order, or n variables chosen independently.
     num_sweeps : int or None
-        Sweeps after which the accuracy is reached, for this model and schedule; None if not certified.
+        Sweeps after which the accuracy is reached, for this model and schedule; None if not certified. Of a schedule of
+        random updates they are the sweeps' worth of these, n updates each.
     num_updates : int or None
         Random updates after which the theorem promises the accuracy for the joint distribution (Dobrushin's criterion:
         ``n ln(n / accuracy) / (1 - norm_value)``); None if there is no such number.
@@ -118,6 +120,15 @@ class Certificate(Framed):
     others: tuple[Mapping[str, Any], ...] = ()
     model: MarkovRandomField | None = field(default=None, repr=False)
 
+    def __repr__(self) -> str:
+        if not self.certified:
+            return f"Certificate(certified=False, accuracy={self.accuracy:g}, criterion={self.criterion!r})"
+        what = "random" if self.valid_for == "random" else self.schedule
+        return (
+            f"Certificate(certified=True, accuracy={self.accuracy:g}, criterion={self.criterion!r}, "
+            f"num_sweeps={self.num_sweeps}, schedule={what!r})"
+        )
+
     @property
     def status(self) -> Status:
         """``ok`` if certified, else ``not_converged``: the bias did not fall to the accuracy."""
@@ -169,7 +180,7 @@ class Certificate(Framed):
 def certify(
     model: MarkovRandomField,
     *,
-    accuracy: float,
+    accuracy: float = DEFAULT_ACCURACY,
     criterion: str = "auto",
     dependency: Dependency = "sigmoid",
     norm: Norm | None = None,
@@ -198,7 +209,7 @@ def certify(
     ----------
     model : MarkovRandomField
     accuracy : float
-        Total variation distance to reach, above 0 and below 1.
+        Total variation distance to reach, above 0 and below 1; 0.01 by default.
     criterion : {"auto", "dobrushin", "width", "path", "split"}
         ``width`` suits dense models of mixed signs and any numbers of states, ``path`` sparse binary ones, ``split``
         models with few strong couplings among many weak ones. ``auto`` asks all that apply and could be better, and
@@ -349,9 +360,9 @@ def certify(
 
 def _updates(certificate: Certificate) -> float:
     """Updates that a certified answer takes."""
-    if certificate.num_sweeps is not None:
-        return float(certificate.num_sweeps) * len(certificate.bias)
-    return float(certificate.num_updates or 0)
+    if certificate.criterion != "dobrushin":
+        return float(certificate.num_updates or 0)
+    return float(certificate.num_sweeps or 0) * len(certificate.bias)
 
 
 def _said(certificate: Certificate) -> dict[str, Any]:
@@ -376,10 +387,11 @@ def _by_criterion(
     finding = criterion.find(model, clock=clock)
     number = num_random_updates(model, finding, accuracy)
     certified = number <= budget and number < math.inf
+    num_sweeps = -(-int(number) // max(1, model.num_variables)) if certified else None
     if certified:
         advice = (
-            f"After {int(number):,} random updates from any start, the joint distribution is within {accuracy:g} of "
-            f"the model's in total variation: {finding.reason}."
+            f"After {int(number):,} random updates ({num_sweeps:,} sweeps' worth) from any start, the joint "
+            f"distribution is within {accuracy:g} of the model's in total variation: {finding.reason}."
         )
     elif finding.log_constant < math.inf:
         size = f"{number:.3g}" if number < math.inf else f"e^{finding.log_constant:.0f} and more"
@@ -395,6 +407,7 @@ def _by_criterion(
         accuracy=accuracy,
         per_variable=per_variable,
         schedule="random",
+        num_sweeps=num_sweeps,
         num_updates=int(number) if certified else None,
         bias=bias,
         max_bias=left,
