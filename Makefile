@@ -22,10 +22,12 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# What takes long: statistical tests, further seeds, and then examples that no run has seen before.
+# What takes long: statistical tests, further seeds, and then examples that no run has seen before. The first run ends
+# with a table of what the trials counted.
+verify: export PYTHONDONTWRITEBYTECODE =
 verify: $(STAMP)
-	$(BIN)/python -m pytest -m slow --timeout 3600
-	$(BIN)/python -m pytest -m "hypothesis and not slow" --hypothesis-profile verify
+	$(BIN)/python -m pytest -m slow --timeout 3600 -n auto --dist worksteal
+	$(BIN)/python -m pytest -m "hypothesis and not slow" --hypothesis-profile verify --timeout 3600 -n auto --dist worksteal
 
 docs: $(DOCS_STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -64,17 +65,35 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     rows.append(tuple(value))
     if not rows:
         return
+    rows = add_up(rows)
     terminalreporter.section("trials")
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for trial, what, counted in sorted(rows):
         terminalreporter.write_line(f"{trial:<{widths[0]}}  {what:<{widths[1]}}  {counted}")
 
 
+def add_up(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """One row for parts of a trial that tell the same text with other whole numbers, which are added up."""
+    number = re.compile(r"(?<![\d.])\d+(?![\d.]*\.\d)")
+    sums: dict[tuple[str, str, str], list[int]] = {}
+    for trial, what, counted in rows:
+        key = trial, what, number.sub("0", counted)
+        counts = [int(count) for count in number.findall(counted)]
+        before = sums.setdefault(key, [0] * len(counts))
+        sums[key] = [total + count for total, count in zip(before, counts, strict=True)]
+    added = []
+    for (trial, what, text), counts in sums.items():
+        left = iter(counts)
+        added.append((trial, what, number.sub(lambda _, left=left: str(next(left)), text)))
+    return added
+
+
 @pytest.fixture
 def tell(record_property: Callable[[str, object], None]) -> Callable[[str, str, str], None]:
     """Add a row to the table that ``make verify`` prints: the trial, what was tried, and what was counted.
 
-    Rows travel with the report of the test, so that they also arrive from the workers of a parallel run.
+    Whole numbers of rows that say the same otherwise are added up: parts of one trial become one row. Rows travel with
+    the report of the test, so that they also arrive from the workers of a parallel run.
     """
     return lambda trial, what, counted: record_property("trial", (trial, what, counted))
 

@@ -35,17 +35,26 @@ def run(marked: str, names: list[str], **variables: str) -> None:
         assert passed >= LEAST[name] or marked == "slow", f"{name}: {passed}"
 
 
-@pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 @pytest.mark.first
 @pytest.mark.timeout(900)
-def test_kernels_in_the_simulator(marked):
+def test_kernels_in_the_simulator():
     pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
-    run(marked, list(LEAST))
+    run("not slow", list(LEAST))
 
 
 @pytest.mark.slow
+@pytest.mark.first
 @pytest.mark.timeout(900)
-def test_kernels_in_the_simulator_as_it_is():
+def test_more_kernels_in_the_simulator():
+    pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
+    run("slow", list(LEAST))
+
+
+@pytest.mark.slow
+@pytest.mark.first
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [name for name in LEAST if name != "test_cuda_turns"])
+def test_kernels_in_the_simulator_as_it_is(name):
     """Without the turns of ``tests/simulator.py``: threads of a block run side by side."""
     pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
-    run("not slow", [name for name in LEAST if name != "test_cuda_turns"], FASTMIX_SIMULATOR="as it is")
+    run("not slow", [name], FASTMIX_SIMULATOR="as it is")
