@@ -85,6 +85,7 @@ def test_all_formats_of_networks_give_the_same(tmp_path: Path, seed: int) -> Non
     # Draws go along the order of the network, and are the same.
     one, two = (ancestral_sample(found, num_draws=50, seed=3) for found in (bayes, bif))
     assert np.array_equal(one.states, two.states)
+    assert (one.log_z, one.log_z_kind) == (0.0, "exact")
     observed = {0: int(one.states[0, 0])}
     assert infer(model, evidence=observed).log_z <= 1e-12
     assert most_probable(model).log_weight == pytest.approx(most_probable(expected).log_weight)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import itertools
+import lzma
 import os
 import signal
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ import strategies
 from fastmix import (
     FormatError,
     Interrupted,
+    ResourceError,
 )
 from fastmix.instances import ising_grid
 from fastmix.methods import sampling_run
@@ -279,3 +283,22 @@ def test_checkpoints_of_other_versions_are_named(tmp_path):
     path.write_bytes(b"fastmix checkpoint 3 0123\nwhatever it holds")
     with pytest.raises(FormatError, match=r"run\.npz: a checkpoint of version 3, this fastmix reads version 2; remove"):
         sample(WEAK, checkpoint=str(path))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress], ids=["gzip", "xz"])
+@pytest.mark.parametrize("honest", [True, False])
+def test_checkpoints_that_unpack_to_gigabytes_are_refused(tmp_path, monkeypatch, pack, honest):
+    """Whatever their name, and although the sum in them is right."""
+    buffer = io.BytesIO()
+    np.savez(buffer, more=np.zeros(1 << 23))  # of 64 MiB: a small one, so that the limit is made small here
+    content = buffer.getvalue() if honest else bytes(1 << 26)
+    path = tmp_path / "run.npz"
+    head = b"%s %d %s\n" % (sampling_run._FORMAT, sampling_run._VERSION, hashlib.sha256(content).hexdigest().encode())
+    path.write_bytes(pack(head + content))
+    assert path.stat().st_size < 200_000
+    monkeypatch.setattr("fastmix.io.files.available_memory", lambda: 1 << 27)
+    tracemalloc.start()
+    with pytest.raises(ResourceError, match=r"run\.npz: holds more than 16 MiB"):
+        sample(ising_grid(2, 2, coupling_max=1.0, seed=0), num_sweeps=10, checkpoint=str(path))
+    assert tracemalloc.get_traced_memory()[1] < 6e7
+    tracemalloc.stop()

@@ -188,6 +188,7 @@ def ancestral_sample(network: BayesianNetwork, *, num_draws: int = 1000, seed: i
     """Independent exact configurations of a Bayesian network without evidence, with their relative frequencies.
 
     Variables are drawn one after another, each given its parents (:meth:`BayesianNetwork.sample`): nothing has to mix.
+    The log Z of a network is 0.
     The result is about ``network.to_model()``; with evidence use :func:`fastmix.draw_exact` or :func:`fastmix.sample`
     on that. The seed is drawn and returned when not given. A :class:`ResourceError` if the draws need more than half of
     the free memory.
@@ -207,7 +208,7 @@ def ancestral_sample(network: BayesianNetwork, *, num_draws: int = 1000, seed: i
     model = network.to_model()
     updates = states.size
     return DrawResult.of(
-        model, states, method="ancestral",
+        model, states, method="ancestral", log_z=0.0, log_z_kind="exact",
         stats={
             "guarantee": "independent exact draws; the standard errors are those of frequencies",
             "note": "ancestral sampling: every variable was drawn given its parents", "num_draws": len(states),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
-from fastmix._memory import available_memory, check_memory
+from fastmix._memory import check_memory
 from fastmix.chains.base import Chains
 from fastmix.errors import FastmixError, FormatError, UnfitMethodError
 from fastmix.methods.diagnostics import BatchStatistics, summarise
@@ -413,8 +413,9 @@ class Checkpoint:
     def _read(self) -> dict[str, NDArray[Any]]:
         from fastmix.io.files import read_bytes
 
-        # What atomic_write compresses for the sake of its name is read back in the same way.
-        line, _, content = read_bytes(self.path, max(1, available_memory() // 2)).partition(b"\n")
+        # What atomic_write compresses for the sake of its name is read back in the same way, and within the same limit
+        # as models: a few kilobytes can stand for gigabytes.
+        line, _, content = read_bytes(self.path).partition(b"\n")
         words = line.removeprefix(_FORMAT).decode("ascii", "replace").split()
         if not line.startswith(_FORMAT) or len(words) != 2:
             raise FormatError(f"{self.path}: not a checkpoint of fastmix")
