@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -29,8 +30,11 @@ MessageOrder = Literal["parallel", "residual"]
 # two states without; going on from the undamped messages gave the better marginals.
 _DAMPINGS = (0.0, 0.5, 0.75)
 _WINDOW = 50  # iterations undamped without progress that end a stage; a damped one takes 1 / (1 - damping) times more
-_PROGRESS = 0.8  # the smallest change of a window, as a fraction of the smallest before, that counts as progress
-_CHUNK = 25  # iterations between two looks at the progress
+_LAST_WINDOW = 500  # iterations without any progress that show, in the last stage, that the messages cycle
+# The smallest change of a window, as a fraction of the smallest before, that counts as progress: for a stage that more
+# damping follows, and for the last, which nothing but time should end while there is any.
+_PROGRESS, _LAST_PROGRESS = 0.8, 0.99
+_CHUNK, _CHUNK_SHARE = 25, 0.025  # iterations between two looks at the progress, or a share of those made
 _CHUNK_WORK = 2e7  # table entries between two looks at the clock and the keyboard: a fraction of a second
 # Products of two odds within exp(+-300) stay in the range of doubles, which ends at exp(+-708). Messages within
 # exp(+-100) do not matter beside odds that are not, see _node_products of the kernels.
@@ -85,14 +89,15 @@ class LoopyBP(Method):
 
     message_order: MessageOrder = option("parallel", help="Order of messages: parallel or residual.")
     damping: float | None = option(help="Weight of the old message, from 0 to below 1; as needed by default.")
-    max_iter: int = option(1000, help="Iterations at most.")
+    max_iter: int | None = option(help="Iterations at most; by default as many as bring progress in the time.")
     tol: float = option(1e-9, help="Largest change of a message's log at the end.")
 
     def __post_init__(self) -> None:
         check_choice("message_order", self.message_order, get_args(MessageOrder))
         if self.damping is not None:
             keep_checked(self, damping=check_share("damping", self.damping, least=0.0))
-        keep_checked(self, max_iter=check_count("max_iter", self.max_iter, least=1))
+        if self.max_iter is not None:
+            keep_checked(self, max_iter=check_count("max_iter", self.max_iter, least=1))
         keep_checked(self, tol=check_positive("tol", self.tol))
 
     def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
@@ -103,7 +108,7 @@ class LoopyBP(Method):
         """Beliefs from the messages as they stand in the end."""
         messages = make_messages(model, message_order=self.message_order)
         status, stats = self._iterate(messages, model, context.clock)
-        nodes, pairs, bethe = messages.beliefs()
+        nodes, pairs, bethe = messages.beliefs(bool(context.edge_marginals))
         log_z_kind: LogZKind = "unknown"
         if status is Status.OK:
             log_z_kind = "exact" if _is_forest(model) else "estimate"
@@ -122,41 +127,88 @@ class LoopyBP(Method):
     def _iterate(
         self, messages: _TableMessages | _OddsMessages, model: MarkovRandomField, clock: Clock
     ) -> tuple[Status, dict[str, Any]]:
-        """Renew the messages until they stand still or a limit is met, with more damping when they make no progress."""
-        max_iter, stages = self.max_iter, list(_DAMPINGS) if self.damping is None else [float(self.damping)]
-        chunk = int(min(_CHUNK, max(1.0, _CHUNK_WORK / (1 + len(model.log_pairwise)))))
-        stage, done, change = 0, 0, float("inf")
-        window_end, lowest, reference = float(_WINDOW), float("inf"), float("inf")
-        history: list[tuple[int, float]] = []
+        """Renew the messages until they stand still, cycle, or a limit is met, with more damping without progress."""
+        search = _Search(self, model)
         status, stopped_by = Status.NOT_CONVERGED, "done"
+        work = 1.0 + len(model.log_pairwise) + float(_factor_work(model).sum())
+        most_at_once = max(1.0, _CHUNK_WORK / work)
         try:
-            while done < max_iter:
-                made, change, converged = messages.advance(min(chunk, max_iter - done), stages[stage], self.tol)
-                done += made
-                history.append((done, change))
-                clock.report(done, max_iter, "iterations")
+            while not search.is_over:
+                chunk = int(min(max(_CHUNK, _CHUNK_SHARE * search.done), most_at_once, search.left))
+                made, change, converged = messages.advance(chunk, search.damping, self.tol, clock)
+                search.note(made, change)
+                clock.report(search.done, self.max_iter, "iterations")
                 if converged:
                     status = Status.OK
                     break
-                if clock.past() and done < max_iter:
+                if clock.past() and not search.is_over:
                     stopped_by = "time_limit"
                     break
-                lowest = min(lowest, change)
-                if done < window_end:
-                    continue
-                if lowest > _PROGRESS * reference and stage + 1 < len(stages):
-                    if stage == 0 and _is_forest(model):  # it ends by itself, after as many as the longest path
-                        stages = stages[:1]
-                    else:
-                        stage, lowest = stage + 1, float("inf")
-                reference, lowest = lowest, float("inf")
-                window_end = done + _WINDOW / (1.0 - stages[stage])
         except KeyboardInterrupt:
             status, stopped_by = Status.INTERRUPTED, "interrupt"
         return status, {
-            "iterations": done, "updates": done * 2 * model.num_edges, "largest_change": change,
-            "damping": stages[stage], "history": history, "stopped_by": stopped_by,
+            "iterations": search.done, "updates": search.done * 2 * model.num_edges, "largest_change": search.change,
+            "damping": search.damping, "history": search.history, "stopped_by": stopped_by,
         }  # fmt: skip
+
+
+class _Search:
+    """How far the messages have come, and how much damping they need.
+
+    A stage of damping ends after a window of iterations without progress. The last ends, unless the number of
+    iterations was given, after 500 without any: then the messages cycle.
+    """
+
+    def __init__(self, method: LoopyBP, model: MarkovRandomField) -> None:
+        self.max_iter = method.max_iter
+        self.stages = list(_DAMPINGS) if method.damping is None else [float(method.damping)]
+        self.stage = self.done = 0
+        self.change = math.inf
+        self.history: list[tuple[int, float]] = []
+        self.cycles = False
+        self._is_forest = _is_forest(model)
+        if self._is_forest:  # it ends by itself, after as many as the longest path
+            self.stages = self.stages[:1]
+        self._lowest = self._reference = math.inf
+        self._window_end = self._window()
+
+    @property
+    def damping(self) -> float:
+        """The weight of the old messages."""
+        return self.stages[self.stage]
+
+    @property
+    def left(self) -> float:
+        """Iterations that may still be made."""
+        return math.inf if self.max_iter is None else self.max_iter - self.done
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be done, or nothing is gained by going on."""
+        return self.left <= 0 or (self.cycles and self.max_iter is None and not self._is_forest)
+
+    def note(self, made: int, change: float) -> None:
+        """Take in some iterations and the last change; see whether there was progress where a window ends."""
+        if not made:
+            return
+        self.done += made
+        self.change = change
+        self.history.append((self.done, change))
+        self._lowest = min(self._lowest, change)
+        if self.done < self._window_end:
+            return
+        is_last = self.stage + 1 == len(self.stages)
+        if self._lowest > (_LAST_PROGRESS if is_last else _PROGRESS) * self._reference:
+            self.cycles = is_last
+            self.stage += not is_last
+            self._reference = math.inf
+        else:
+            self._reference = self._lowest
+        self._lowest = math.inf
+        self._window_end = self.done + self._window()
+
+    def _window(self) -> float:
+        return float(_LAST_WINDOW) if self.stage + 1 == len(self.stages) else _WINDOW / (1.0 - self.damping)
 
 
 def loopy_bp(
@@ -165,7 +217,7 @@ def loopy_bp(
     evidence: Evidence | None = None,
     message_order: MessageOrder = "parallel",
     damping: float | None = None,
-    max_iter: int = 1000,
+    max_iter: int | None = None,
     tol: float = 1e-9,
     edge_marginals: bool = False,
     time_limit: float | None = None,
@@ -188,8 +240,9 @@ def loopy_bp(
     damping : float, optional
         From 0 to below 1: weight of the old message in the mean of the logs, a geometric mean of messages. By default
         0, and when that makes no progress 0.5 and then 0.75; on graphs without cycles always 0.
-    max_iter : int
-        Iterations at most.
+    max_iter : int, optional
+        Iterations at most. By default as many as there is time for, unless the messages cycle: the largest change has
+        not fallen in 500 iterations of the strongest damping.
     tol : float
         Converged when no log of a message changes by more (before damping; messages have their largest entry at 1).
     evidence, edge_marginals, time_limit, progress
@@ -198,7 +251,7 @@ def loopy_bp(
     Returns
     -------
     LoopyBPResult
-        ``status`` is ``not_converged`` when the messages still moved after ``max_iter`` iterations: the marginals are
+        ``status`` is ``not_converged`` when the messages still moved in the end: the marginals are
         those of the last messages, those of edges need not agree with those of variables, and ``log_z`` is None.
         ``history`` holds the changes, ``stats`` the iterations, the damping at the end, the kernel and the seconds.
 
@@ -280,12 +333,19 @@ class _OddsMessages:
             np.exp(2.0 * form.coupling), self._messages, np.ones(2 * m), np.ones(2 * m),
         )  # fmt: skip
 
-    def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
+    def advance(
+        self,
+        num_iterations: int,
+        damping: float,
+        tol: float,
+        clock: Clock = NO_LIMIT,  # noqa: ARG002  # iterations are short
+    ) -> tuple[int, float, bool]:
+        """Renew them, as those of tables."""
         made, change, converged = self._kernels.odds_rounds(*self._arguments, damping, tol, num_iterations)
         return int(made), float(change), bool(converged)
 
-    def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
-        """Those of tables, for the model in spins that the messages are of."""
+    def beliefs(self, every_edge: bool = True) -> tuple[FloatArray, FloatArray, float]:  # noqa: ARG002  # all carry them
+        """Beliefs computed from tables, for the Ising form of the model."""
         model, form, graph = self.model, self.form, self.model.adjacency
         unary = np.outer(form.field, [-1.0, 1.0]).ravel()
         table = np.outer(form.coupling, [1.0, -1.0, -1.0, 1.0]).ravel()
@@ -329,19 +389,36 @@ class _TableMessages:
             np.empty(len(model.log_unary)), np.empty(widest), np.empty(widest), *_factors(model),
             np.empty(int(np.diff(structure.factor_offsets).max(initial=0))),
         )  # fmt: skip
+        self._parts = _parts(_factor_work(model))
 
-    def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
-        """Renew them; iterations made, largest change of a log before damping, whether it is within tol."""
-        made, change, converged = self._kernels.table_rounds(*self._state, damping, tol, num_iterations)
+    def advance(
+        self, num_iterations: int, damping: float, tol: float, clock: Clock = NO_LIMIT
+    ) -> tuple[int, float, bool]:
+        """Renew them; iterations made, largest change of a log before damping, whether it is within tol.
+
+        Iterations so long that the clock must be read within them are made in parts; one that it ends does not count.
+        """
+        made, change, converged = 0, float("inf"), False
+        if len(self._parts) > 2:
+            num_iterations = 1
+        for first, stop in pairwise(self._parts):
+            if first and clock.past():
+                break
+            arguments = damping, tol, num_iterations, first, stop
+            made, change, converged = self._kernels.table_rounds(*self._state, *arguments)
         return int(made), float(change), bool(converged)
 
-    def beliefs(self) -> tuple[FloatArray, FloatArray, float]:
-        """Flat node marginals, flat edge marginals, Bethe log Z."""
+    def beliefs(self, every_edge: bool = True) -> tuple[FloatArray, FloatArray, float]:
+        """Flat node marginals, flat edge marginals, Bethe log Z.
+
+        Without ``every_edge`` edges that carry no messages may be left out.
+        """
         model, state = self.model, self._state
         nodes, pairs = np.empty(len(model.log_unary)), np.empty(len(model.log_pairwise))
         sets = np.empty(len(model.log_factors))
         log_z = self._kernels.table_beliefs(*state[:7], *state[9:11], *_factors(model), nodes, pairs, sets)
-        self._fill_edges(pairs, sets)
+        if every_edge:
+            self._fill_edges(pairs, sets)
         return nodes, pairs, model.log_constant + float(log_z)
 
     def _fill_edges(self, pairs: FloatArray, sets: FloatArray) -> None:
@@ -368,7 +445,14 @@ class _ResidualMessages(_TableMessages):
         heap, place, keys = np.full(count, -1, dtype=np.int32), np.empty(count, dtype=np.int32), np.empty(count)
         self._state = (*self._state[:15], heap, place, keys)  # without the factors, of which there are none
 
-    def advance(self, num_iterations: int, damping: float, tol: float) -> tuple[int, float, bool]:
+    def advance(
+        self,
+        num_iterations: int,
+        damping: float,
+        tol: float,
+        clock: Clock = NO_LIMIT,  # noqa: ARG002  # _RENEWED ends a call
+    ) -> tuple[int, float, bool]:
+        """Renew them; an iteration that is not complete is gone on with."""
         size = 2 * self.model.num_edges
         if size == 0:
             return 1, 0.0, True
@@ -378,6 +462,18 @@ class _ResidualMessages(_TableMessages):
         if converged and self._begun:
             made, self._begun = made + 1, 0
         return made, float(change), bool(converged)
+
+
+def _factor_work(model: MarkovRandomField) -> FloatArray:
+    """Table entries that the messages of every factor take to renew, times its members."""
+    structure = model.structure
+    return np.diff(structure.factor_offsets).astype(float) * np.diff(structure.scope_starts)
+
+
+def _parts(work: FloatArray) -> list[int]:
+    """Where parts of an iteration over the factors begin, and the end: each of about as much work as a chunk."""
+    parts = np.floor(np.cumsum(work) / _CHUNK_WORK)
+    return [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(work)]
 
 
 def _incoming(model: MarkovRandomField) -> NDArray[np.int64]:

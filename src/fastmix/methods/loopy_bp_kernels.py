@@ -221,10 +221,45 @@ def _spread(a, scopes, members, offsets, factors, totals, unary_offsets, starts,
     for k in range(scopes[a + 1] - 1, scopes[a] - 1, -1):
         d -= 1
         base, count = unary_offsets[members[k]], starts[d + 1] - starts[d]
-        for x in range(size):
-            s = (x // step) % count
-            out[begin + x] += totals[base + s] - messages[starts[d] + s]
+        for block in range(begin, begin + size, step * count):
+            for s in range(count):
+                cavity = totals[base + s] - messages[starts[d] + s]
+                for x in range(block + s * step, block + (s + 1) * step):
+                    out[x] += cavity
         step *= count
+
+
+@inner
+def _find_tops(room, size, step, count, top):  # type: ignore[no-untyped-def]
+    """The largest entry of a factor's table for every state of one member, whose states are ``step`` apart."""
+    for s in range(count):
+        top[s] = -np.inf
+    for block in range(0, size, step * count):
+        for s in range(count):
+            best = top[s]
+            for x in range(block + s * step, block + (s + 1) * step):
+                best = max(best, room[x])
+            top[s] = best
+
+
+@inner
+def _is_level(a, scopes, starts, d, room, size, top):  # type: ignore[no-untyped-def]
+    """Whether no state of any member has a largest entry below exp(-300) of the largest of all.
+
+    Then one exponential of every entry serves all members: what underflows, beyond exp(-745), is lost in rounding.
+    """
+    peak, step = -np.inf, 1
+    for x in range(size):
+        peak = max(peak, room[x])
+    for _ in range(scopes[a], scopes[a + 1]):
+        d -= 1
+        count = starts[d + 1] - starts[d]
+        _find_tops(room, size, step, count, top)
+        for s in range(count):
+            if not top[s] >= peak - 300.0:
+                return False, peak
+        step *= count
+    return True, peak
 
 
 @inner
@@ -234,18 +269,26 @@ def _renew_factor(  # type: ignore[no-untyped-def]
     """The new messages of factor a, from the totals of its members; that to the last is number d - 1."""
     _spread(a, scopes, members, offsets, factors, totals, unary_offsets, starts, messages, d, room, 0)
     size, step = offsets[a + 1] - offsets[a], 1
+    level, peak = _is_level(a, scopes, starts, d, room, size, top)
+    if level:
+        for x in range(size):
+            room[x] = np.exp(room[x] - peak)
     for k in range(scopes[a + 1] - 1, scopes[a] - 1, -1):
         d -= 1
         base, begin, count = unary_offsets[members[k]], starts[d], starts[d + 1] - starts[d]
         for s in range(count):
-            top[s], sums[s] = -np.inf, 0.0
-        for x in range(size):
-            s = (x // step) % count
-            top[s] = max(top[s], room[x])
-        for x in range(size):
-            s = (x // step) % count
-            if top[s] > -np.inf:
-                sums[s] += np.exp(room[x] - top[s])
+            top[s], sums[s] = peak, 0.0
+        if not level:
+            _find_tops(room, size, step, count, top)
+        for block in range(0, size, step * count):
+            for s in range(count):
+                total = 0.0
+                for x in range(block + s * step, block + (s + 1) * step):
+                    if level:
+                        total += room[x]
+                    elif top[s] > -np.inf:
+                        total += np.exp(room[x] - top[s])
+                sums[s] += total
         for s in range(count):
             out[begin + s] = top[s] + np.log(sums[s]) - (totals[base + s] - messages[begin + s])
         _move_top_to_zero(out, begin, count)
@@ -258,9 +301,12 @@ def _renew_factor(  # type: ignore[no-untyped-def]
 @outer
 def table_rounds(  # type: ignore[no-untyped-def]
     unary, unary_offsets, indptr, incoming, edges, offsets, table, weights, tame, starts, messages, spare, totals,
-    cavity, work, scopes, members, factor_offsets, factors, room, damping, tol, num_rounds,
+    cavity, work, scopes, members, factor_offsets, factors, room, damping, tol, num_rounds, first, stop,
 ):  # fmt: skip
     """Rounds in which all messages are renewed at once: how many, the last change, whether it is within tol.
+
+    The first round begins with factor ``first``, after those before it were done by calls before, and there is none
+    where ``stop`` is not the number of all factors: these calls do a part of one.
 
     ``weights`` are exponentials of the tables, for use where ``tame``; message d lies from ``starts[d]`` on. ``spare``
     is a second set of messages; ``totals`` is as long as ``unary``, ``cavity`` and ``work`` as the largest state count.
@@ -270,14 +316,17 @@ def table_rounds(  # type: ignore[no-untyped-def]
     x, y = messages, spare
     done, largest, m = 0, np.inf, len(edges)
     while done < num_rounds and largest > tol:
-        for i in range(len(unary_offsets) - 1):
-            _node_total(i, unary, unary_offsets, indptr, incoming, starts, x, totals)
-        largest = 0.0
-        for a in range(len(scopes) - 1):
+        if first == 0:
+            for i in range(len(unary_offsets) - 1):
+                _node_total(i, unary, unary_offsets, indptr, incoming, starts, x, totals)
+        for a in range(first, stop):
             d = 2 * m + scopes[a + 1]
             _renew_factor(
                 a, scopes, members, factor_offsets, factors, totals, unary_offsets, starts, x, d, room, cavity, work, y
             )
+        if stop < len(scopes) - 1:
+            return 0, np.inf, False
+        first, largest = 0, 0.0
         for d in range(len(starts) - 1):
             if d < 2 * m:
                 _renew(d, edges, offsets, table, weights, tame, totals, unary_offsets, starts, x, cavity, work, y)
