@@ -12,7 +12,7 @@ from fastmix import MarkovRandomField
 from fastmix.graphs import complete_edges, grid_edges
 from fastmix.instances import ising_grid
 
-__all__ = ["attractive", "biased_run", "strongly_coupled"]
+__all__ = ["attractive", "biased_run", "opposing_halves", "strongly_coupled"]
 
 
 def biased_run(seed: int) -> tuple[MarkovRandomField, float, NDArray[np.int64] | None]:
@@ -78,3 +78,14 @@ def attractive(seed: int) -> MarkovRandomField:
     edges = grid_edges(min(rows, 5), cols)
     field = 10.0 ** rng.uniform(-1.0, 1.0) * rng.normal(size=(min(rows, 5) * cols, q))
     return MarkovRandomField.potts(edges, coupling=coupling, num_states=q, field=field)
+
+
+def opposing_halves(seed: int) -> MarkovRandomField:
+    """A grid whose halves are held by opposite fields: a variable seldom changes sides, and stays there for long."""
+    rng = np.random.default_rng([seed, 51])
+    rows = int(rng.integers(2, 7))
+    cols = int(rng.integers(3, 10))
+    side = np.where(np.arange(rows * cols) % cols < cols / 2, 1.0, -1.0)
+    coupling = 10.0 ** rng.uniform(-0.5, 0.8)
+    field = side * 10.0 ** rng.uniform(-1.0, 0.6) * rng.uniform(0.7, 1.3, size=rows * cols)
+    return MarkovRandomField.ising(grid_edges(rows, cols), coupling=coupling, field=field)

@@ -81,6 +81,7 @@ def assert_same(a: SampleResult, b: SampleResult) -> None:
         x, y = getattr(a, name), getattr(b, name)
         assert (x is None) == (y is None)
         if x is not None:
+            assert (type(x), x.dtype) == (type(y), y.dtype), name
             np.testing.assert_array_equal(x, y, err_msg=name)
     assert [t for t, _ in a.history] == [t for t, _ in b.history]
     for (_, x), (_, y) in zip(a.history, b.history, strict=True):

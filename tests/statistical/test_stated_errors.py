@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from error_families import attractive, biased_run, strongly_coupled
+from error_families import attractive, biased_run, opposing_halves, strongly_coupled
 from fastmix import NotConvergedError, UnfitMethodError, infer, sample, temper
 from fastmix.denoising import anneal
 from fastmix.exact.enumeration import enumerate_model
@@ -91,3 +91,24 @@ def test_populations_state_what_they_cannot_see(num_steps: int, tell: Tell) -> N
     assert num_ok > 100
     assert beyond <= 0.01 * num_ok
     assert log_z_beyond == 0
+
+
+@pytest.mark.parametrize("num_chains", [3, 4, 8])
+@pytest.mark.parametrize("num_sweeps", [300, 1000, 3000])
+def test_cluster_moves_state_what_no_chain_has_met(num_chains: int, num_sweeps: int, tell: Tell) -> None:
+    num_ok = beyond = right_but_doubted = 0
+    for seed in range(2000):
+        model = opposing_halves(seed)
+        truth = infer(model, method="exact").node_marginals
+        options = {"num_chains": num_chains, "num_sweeps": num_sweeps}
+        result = sample(model, method="swendsen-wang", seed=seed, num_threads=1, **options)
+        error = np.abs(result.node_marginals - truth)
+        if result.status != Status.OK:
+            right_but_doubted += bool(error.max() < 0.02)
+            continue
+        num_ok += 1
+        beyond += bool((error > 5.0 * result.std_error + 1e-12).any())
+    counted = f"ok {num_ok} of 2000, beyond 5 errors {beyond}, right and doubted {right_but_doubted}"
+    tell("swendsen-wang, opposing halves", f"{num_chains} chains, {num_sweeps} sweeps", counted)
+    assert num_ok > 300
+    assert beyond == 0

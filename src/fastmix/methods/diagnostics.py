@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ _LEAST_PARTS = 16  # of all chains together
 _MAX_R_HAT, _MIN_ESS = 1.01, 400.0
 _LEAST_CHAINS = 3  # that can agree without a certificate
 _LEAST_MEMORIES = 100.0  # times that chains can have come back to where some of them were started
+_LEAST_VISITS = 10.0  # to a state, from which on its autocorrelation can be seen
 UNSEEN = 1.5  # visits that what was never seen may have missed: exp(-2 * 1.5) = 5 %
 _RESOLUTION = 2.0**-24  # of conditional probabilities as the kernels add them up
 _NORMAL = 1.959963984540054  # what a normal variable stays within with probability 0.95, in standard deviations
@@ -113,6 +114,7 @@ def summarise(
     *,
     swings: FloatArray | None = None,
     memory: float = 1.0,
+    stays: Callable[[FloatArray], FloatArray] | None = None,
 ) -> Summary:
     """A :class:`Summary`: marginals, standard errors, effective sample sizes and R-hat of a run.
 
@@ -123,8 +125,10 @@ def summarise(
     the chains, ``se^2 = sum_c (m_c - m)^2 / (C (C - 1))``. To its square that of ``1.5 s / (N' + 1.5)`` is added: a
     neighborhood that N' independent looks would have met 1.5 times may never have been met, and could have moved the
     probability by s. Here N' is the smallest effective sample size of the variable and its neighbors, at most N over
-    the memory of the chains, and s the width of the range of probabilities whose log-odds are within the swing of
-    those of m (:func:`log_odds_swings`, for sums of conditional probabilities; without swings s is 1).
+    the memory of the chains (and over the longest that a chain stays in a state of the variable that it has hardly
+    visited, by ``stays(mean)``, sweeps for every state: chains that never went there show no autocorrelation), s the
+    width of the range of probabilities whose log-odds are within the swing of those of m (:func:`log_odds_swings`, for
+    sums of conditional probabilities; without swings s is 1).
 
     *Effective sample size.* The smallest over the states of ``m (1 - m) / se^2``, before anything is added to the
     square, cut at ``N log10 N`` with ``N = C sum_k b_k``; it is N where all batches have the same mean.
@@ -152,7 +156,13 @@ def summarise(
     if model.num_variables:
         starts = model.unary_offsets[:-1]
         entry_ess, r_hat = np.minimum.reduceat(entry_ess, starts), np.maximum.reduceat(r_hat, starts)
-    unseen = unseen_errors(model, mean, np.minimum(entry_ess, total / max(1.0, memory)), swings)
+    looks = np.minimum(entry_ess, total / max(1.0, memory))
+    if stays is not None and model.num_variables:
+        lengths = stays(mean)
+        hardly_visited = (total * mean < _LEAST_VISITS * lengths) & ~certain
+        longest = np.maximum.reduceat(np.where(hardly_visited, lengths, 1.0), model.unary_offsets[:-1])
+        looks = np.minimum(looks, total / longest)
+    unseen = unseen_errors(model, mean, looks, swings)
     std_error = np.maximum(np.hypot(std_error, unseen), _RESOLUTION)
     std_error[certain] = 0.0
     for array in (mean, std_error, entry_ess, r_hat):

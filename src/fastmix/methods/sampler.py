@@ -325,7 +325,12 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         own = (modes[: len(at_modes)], run.burn_sums / run.plan.burn_in, run.plan.burn_in)
         mean = run.statistics.sums.sum(axis=1) / (run.statistics.num_chains * run.statistics.num_sweeps)
         memory = max(remembered_sweeps(model, *burned, mean) for burned in (own, *scouted))
-    summary = summarise(run.statistics, model, swings=swings, memory=memory)
+    stays = None
+    if not gibbs:
+        from fastmix.methods.swendsen_wang import lengths_of_stay
+
+        stays = partial(lengths_of_stay, model)
+    summary = summarise(run.statistics, model, swings=swings, memory=memory, stays=stays)
     status, note = Status.OK, "the certificate sets the burn-in and the number of chains"
     bias_bound = None
     if accuracy is None:

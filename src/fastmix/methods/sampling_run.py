@@ -312,7 +312,7 @@ class Run:
             self.history.append((done, summarise(self.statistics, self.model).mean))
         if self.draw_every and done % self.draw_every == 0 and len(self.draws) < self.num_draws:
             states = self.engine.get_states()
-            self.draws.append(states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16))
+            self.draws.append(_smallest(states))
         if self.pairs is not None and done % self.pair_every == 0:
             self.engine.add_pairs(self.pairs, average=self.averages)
         return since_batch
@@ -330,7 +330,7 @@ class Run:
             "seconds": np.array([self.seconds]),
             "states": self.engine.get_states().astype(np.uint16),
             "random": self.engine.get_random_state(),
-            "draws": np.array(self.draws, dtype=np.uint16),
+            "draws": np.array(self.draws, dtype=None if self.draws else np.uint8),
             "trace": np.array([m for _, m in self.history]),
             "pairs": np.zeros(0) if self.pairs is None else self.pairs.copy(),
             "burn_sums": self.burn_sums.copy(),
@@ -344,12 +344,17 @@ class Run:
             self._change_over()
         self.engine.set_states(parts["states"].astype(np.int64))
         self.engine.set_random_state(parts["random"])
-        self.draws = list(parts["draws"])
+        self.draws = [_smallest(states) for states in parts["draws"]]
         self.history = list(zip(self.history_at, parts["trace"], strict=False))
         if self.pairs is not None:
             self.pairs = parts["pairs"].copy()
         self.burn_sums = parts["burn_sums"].copy()
         self.statistics.restore({k.removeprefix("statistics_"): v for k, v in parts.items()})
+
+
+def _smallest(states: NDArray[Any]) -> NDArray[Any]:
+    """Configurations in 8 bits where these hold them, else in 16."""
+    return states.astype(np.uint8 if states.max(initial=0) < 256 else np.uint16)
 
 
 def edge_averages(model: MarkovRandomField, pairs: FloatArray | None) -> FloatArray | None:

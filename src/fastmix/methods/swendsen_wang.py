@@ -22,12 +22,13 @@ from fastmix.errors import UnfitMethodError
 from fastmix.graphs.basics import two_sides
 from fastmix.model import MarkovRandomField, check_pairwise
 
-__all__ = ["ClusterChains", "NormalForm", "centred_tables", "is_swendsen_wang", "normal_form"]
+__all__ = ["ClusterChains", "NormalForm", "centred_tables", "is_swendsen_wang", "lengths_of_stay", "normal_form"]
 
 
 # What a table may miss its form by, relative to its largest entry or to 1: sums of a few rounded terms, and logarithms
 # of numbers written with 17 digits, stay far below, and no sampler could show the difference.
 _ROUNDING = 1e-12
+_LONGEST = 700.0  # logarithm of a number of sweeps, so that it is finite
 _CHUNK_ENTRIES = 1 << 20  # table entries looked at at once: 8 MiB a temporary
 _BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one is not waited for
 
@@ -123,6 +124,37 @@ class ClusterChains(HostChains):
         blocks = 1 if few else min(self.num_chains, _BLOCKS_PER_THREAD * self.threads.count)
         bounds = [self.num_chains * k // blocks for k in range(blocks + 1)]
         self.threads.run([partial(run, *block, num_sweeps, collect) for block in pairwise(bounds)], num_updates)
+
+
+def lengths_of_stay(model: MarkovRandomField, mean: FloatArray) -> FloatArray:
+    """Sweeps for which a variable stays in a state once it is there, on average and at least, (entries of log_unary,).
+
+    While bonds join it to a neighbor in the same state a variable goes where the whole cluster goes, and clusters that
+    fields hold stay where they are. It is released by a sweep without such bonds, of probability
+    ``prod_j (1 - m_j(s) (1 - exp(-J_ij)))`` for neighbors that have the state with probability m_j(s), if it then
+    chooses another state by its own unary. ``mean`` are the marginals; the effort is O(edges times states).
+    """
+    form = normal_form(model)
+    flipped = _flipped_entries(model, form.flips)
+    shares, offsets = mean[flipped], model.unary_offsets
+    held = np.zeros(len(mean))  # logarithms of the probabilities of no bond
+    bonds = -np.expm1(-form.couplings)
+    most = int(model.num_states.max(initial=0))
+    for state in range(most):
+        inner = (model.num_states[form.heads] > state) & (model.num_states[form.tails] > state)
+        heads = offsets[:-1][form.heads[inner]] + state
+        tails = offsets[:-1][form.tails[inner]] + state
+        with np.errstate(divide="ignore"):
+            held += np.bincount(heads, np.log1p(-np.minimum(1.0, shares[tails] * bonds[inner])), len(held))
+            held += np.bincount(tails, np.log1p(-np.minimum(1.0, shares[heads] * bonds[inner])), len(held))
+    unary = form.log_unary
+    if model.num_variables:
+        top = np.repeat(np.maximum.reduceat(unary, offsets[:-1]), model.num_states)
+        weights = np.exp(unary - top)
+        own = weights / np.repeat(np.add.reduceat(weights, offsets[:-1]), model.num_states)
+        with np.errstate(divide="ignore"):
+            held += np.log1p(-np.minimum(1.0, own))
+    return np.asarray(np.exp(np.minimum(-held, _LONGEST))[flipped])
 
 
 def is_swendsen_wang(model: MarkovRandomField) -> bool:

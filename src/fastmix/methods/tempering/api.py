@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from fastmix._arrays import IntArray
-from fastmix._checks import check_accuracy, check_count
+from fastmix._checks import check_accuracy, check_count, check_positive
 from fastmix._clock import Report
 from fastmix.chains.base import make_chains
 from fastmix.chains.conditionals import check_conditionals
-from fastmix.errors import UnfitMethodError
+from fastmix.errors import FormatError, NotConvergedError, UnfitMethodError
 from fastmix.methods.base import DEFAULT_SECONDS, Context, Method, option, run_method
 from fastmix.methods.diagnostics import Summary, student_quantile, summarise
 from fastmix.methods.sample_result import TemperResult
-from fastmix.methods.sampling_run import edge_averages
+from fastmix.methods.sampling_run import Checkpoint, edge_averages
 from fastmix.methods.starts import check_starts
 from fastmix.methods.tempering.ladder import CudaLadder, Ladder, make_path
 from fastmix.methods.tempering.phases import outweighing, proven_bound
@@ -68,6 +68,8 @@ class Tempered(Method):
         "auto", help="Beside sweeps: auto, none or houdayer.", parse=lambda text: _parse_moves(text)
     )
     confidence: float = option(0.95, help="Of the lower bound on log Z.")
+    checkpoint: str | None = option(help="File to save the run in, and to go on from if it exists.")
+    checkpoint_seconds: float = option(30.0, help="Seconds between two writes of the checkpoint.")
 
     def __post_init__(self) -> None:
         if not 0.0 < self.confidence < 1.0:
@@ -78,13 +80,20 @@ class Tempered(Method):
                 object.__setattr__(self, name, check_count(name, value, least=least, most=most))
         if self.accuracy is not None:
             object.__setattr__(self, "accuracy", check_accuracy(self.accuracy))
+        seconds = check_positive("checkpoint_seconds", self.checkpoint_seconds, "number of seconds", or_zero=True)
+        object.__setattr__(self, "checkpoint_seconds", seconds)
         for name in [self.moves] if isinstance(self.moves, str) else self.moves:
             if name not in MOVES and self.moves != "auto":
                 raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {name!r}")
 
     def budget(self) -> float | None:
-        """A minute, unless the amount of work is known."""
-        return DEFAULT_SECONDS if self.num_sweeps is None and self.accuracy is None else None
+        """A minute, unless the amount of work is known or the run can go on later."""
+        known = self.num_sweeps is not None or self.accuracy is not None or self.checkpoint is not None
+        return None if known else DEFAULT_SECONDS
+
+    def saved_seed(self) -> int | None:
+        """That of the checkpoint."""
+        return None if self.checkpoint is None else Checkpoint(self.checkpoint, 0.0).seed
 
     def check(self, model: MarkovRandomField) -> None:
         """No variable may have too many states, and every conditional distribution must be defined."""
@@ -114,10 +123,18 @@ class Tempered(Method):
                 raise UnfitMethodError(f"backend must be cpu for tempering with {', '.join(self.moves)}, got cuda")
             return CudaLadder(path, seed=context.seed)
 
-        ladder, place = make_chains(context.backend, make_cpu, make_cuda)
-        plan = self._planned(context.clock.asked)
-        run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals))
+        saved = None if self.checkpoint is None else Checkpoint(self.checkpoint, self.checkpoint_seconds)
+        if saved is not None and context.backend == "cuda":
+            raise UnfitMethodError("checkpoint must come with backend cpu for tempering, got cuda")
+        ladder, place = make_chains("cpu" if saved is not None else context.backend, make_cpu, make_cuda)
+        plan = self._planned(None if saved is not None else context.clock.asked)
+        run = Run(ladder, plan, context.clock, edge_marginals=bool(context.edge_marginals), saved=saved)
+        if saved is not None:
+            plain = replace(plan, checkpoint=None, checkpoint_seconds=0.0)
+            _go_on(run, saved, f"{model.content_hash} {plain} {ladder.pairs} {context.edge_marginals}", context.seed)
         stopped_by, bound = run.go(), None
+        if not run.statistics.num_batches:
+            raise NotConvergedError(f"tempering stopped ({stopped_by}) before there was anything to report")
         try:
             bound = run.bound(self.confidence) if stopped_by != "interrupt" else None
         except KeyboardInterrupt:
@@ -157,6 +174,8 @@ def temper(
     num_threads: int | None = None,
     backend: Literal["cpu", "cuda", "auto"] = "cpu",
     time_limit: float | None = None,
+    checkpoint: str | None = None,
+    checkpoint_seconds: float = 30.0,
     progress: Report = "auto",
     executor: Executor | None = None,
 ) -> TemperResult:
@@ -198,6 +217,11 @@ def temper(
     time_limit : float, optional
         Seconds, without those of compiling. Without ``num_sweeps`` they are the plan: 40 % for the burn-in, the rest
         for the average. Without either, 5,000 sweeps that end after 60 seconds at the latest.
+    checkpoint : str, optional
+        A file to which the run is saved every ``checkpoint_seconds``, and from which it goes on if it exists, with its
+        seed when none is given; the answer is the same, bit by bit, as that of an uninterrupted run. No plan follows
+        from a time limit then, which only says when to stop for now. On the CPU only. A finished run stays in the file:
+        remove it when what comes back is safe.
 
     Returns
     -------
@@ -211,6 +235,8 @@ def temper(
         If a variable has too many states, or there is no GPU that could be used.
     ModelError
         If some conditional distribution is undefined, or the evidence is impossible.
+    NotConvergedError
+        If the time was over before there was anything to report, which only a checkpoint allows.
     Interrupted
         On Ctrl-C: a KeyboardInterrupt whose ``result`` is what was collected, None before the first batch.
 
@@ -230,11 +256,23 @@ def temper(
     >>> bool(abs(result.log_z - infer(model, method="exact").log_z) < 4 * result.log_z_std_error)
     True
     """
-    method = Tempered(num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, moves, confidence)
+    method = Tempered(
+        num_replicas, num_ensembles, num_sweeps, burn_in, accuracy, moves, confidence, checkpoint, checkpoint_seconds
+    )
     return run_method(
         method, model, evidence=evidence, edge_marginals=edge_marginals, seed=seed, num_threads=num_threads,
         backend=backend, time_limit=time_limit, progress=progress, executor=executor,
     )  # fmt: skip
+
+
+def _go_on(run: Run, saved: Checkpoint, options: str, seed: int) -> None:
+    """Bring a run to where the checkpoint has it; a :class:`FormatError` if that is of another run, or damaged."""
+    parts = saved.resume(options, seed)
+    try:
+        if parts is not None:
+            run.restore(parts)
+    except (AttributeError, LookupError, TypeError, ValueError):  # its sum is right, but this is not what was saved
+        raise FormatError(f"{saved.path}: the checkpoint is damaged; remove the file to begin anew") from None
 
 
 def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:

@@ -157,6 +157,17 @@ class Ladder:
             self.sharing = Sharing(self.pool, make, self.num_ladders, least=least, clock=self._clock)
             self.sharing.lost, self.step_seconds = lost, self.sharing.step_seconds
 
+    @property
+    def phase(self) -> int:
+        """How often the rungs have been set."""
+        return self._phase
+
+    def go_on(self, positions: FloatArray, num_ladders: int, phase: int) -> None:
+        """Rungs as they were when :attr:`phase` was this, for :meth:`unpack` to fill in the rest."""
+        self._phase = phase - 1
+        states = np.zeros((len(positions), num_ladders, self.path.model.num_variables), dtype=np.uint8)
+        self.set_rungs(positions, states)
+
     def pack(self, first: int, last: int) -> tuple[Any, ...]:
         """All that changes about some ladders."""
         assert isinstance(self.chains, CpuChains)

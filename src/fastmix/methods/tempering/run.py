@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._clock import Clock
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import available_memory, check_memory
 from fastmix.chains.layout import tables_fit
 from fastmix.methods.diagnostics import BatchStatistics, student_quantile
+from fastmix.methods.sampling_run import Checkpoint
 from fastmix.methods.tempering import rungs
 from fastmix.methods.tempering.ladder import Ladder, derive_seed
 from fastmix.methods.tempering.phases import enter_phases, find_phases, spread_phases
@@ -40,6 +44,12 @@ _BOUND_SHARE = 0.08
 _DEVICE_BURN_SHARE = 0.5  # on a GPU, whose many ladders leave little noise for what is left of the start to hide in
 _ACCURACY_BATCHES, _ACCURACY_BATCH = 8, 64  # batches before an accuracy can be believed, and their least length
 _CONFIDENCE = 0.95
+_SNAPSHOT_SECONDS = 0.5  # between two that are kept for an interrupt, and its cost is a tenth of that at most
+_ADAPTING, _SETTLING, _COLLECTING = range(3)  # stages of a run, after its first ladder
+
+
+class _PausedError(Exception):
+    """The time is over, and what a later process can go on from has been saved."""
 
 
 class Run:
@@ -47,14 +57,21 @@ class Run:
 
     ``num_sweeps`` and ``burn_in`` of the plan are None where the time limit decides, ``num_ensembles`` where the first
     ladder does. ``burned`` counts the rounds of the burn-in, ``updates`` those of single variables so far.
+
+    With a checkpoint no decision depends on the time, which only says when to stop: what was saved by then is where
+    a later run of the same seed goes on, to the same bits.
     """
 
-    def __init__(self, ladder: Ladder, plan: Tempered, clock: Clock, *, edge_marginals: bool) -> None:
+    def __init__(
+        self, ladder: Ladder, plan: Tempered, clock: Clock, *, edge_marginals: bool, saved: Checkpoint | None = None
+    ) -> None:
         model = ladder.path.model
         self.ladder, self.plan, self.clock = ladder, plan, clock
+        self._saved = saved
+        self._deciding = clock if saved is None else NO_LIMIT  # what choices may depend on
         self._most_rungs = self._find_most_rungs()
         self.num_ensembles = plan.num_ensembles or _MOST_ENSEMBLES
-        self.phases = find_phases(ladder.path, seed=ladder.seed, clock=clock.part(0.1))
+        self.phases = find_phases(ladder.path, seed=ladder.seed, clock=self._deciding.part(0.1))
         self._rng = np.random.default_rng([ladder.seed, 4])
         self.statistics = BatchStatistics(len(model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
         self.pairs = np.zeros(len(model.log_pairwise)) if edge_marginals else None
@@ -62,17 +79,35 @@ class Run:
         self._burn_share = _BURN_SHARE if ladder.device == "cpu" else _DEVICE_BURN_SHARE
         self._seconds = 0.0  # of the rounds
         self._round_seconds = 0.0  # of the latest rounds, each
+        self._stage = _ADAPTING
+        self._length = _FIRST_PHASE  # of the phase of adaptation under way
+        self._done = 0  # rounds of this phase, of settling or of this batch
+        self._ready = False  # whether there is a ladder
+        self._moved = False  # whether there was a round in this process
+        self._snapshot: dict[str, NDArray[Any]] | None = None
+        self._snapshot_at = self._snapshot_cost = 0.0
 
     def go(self) -> str:
         """Run until it is ``done``, to the ``accuracy``, the ``time_limit`` or an ``interrupt``: which of these."""
         try:
-            self._first_ladder()
+            if not self._ready:
+                self._first_ladder()
+                self._ready = True
             self._burn_in()
-            return self._collect()
+            stopped_by = self._collect()
+            self._keep(now=True)
+            return stopped_by
+        except _PausedError:
+            if self._stage == _COLLECTING and self._done:  # what there is by now; a later run adds it up anew
+                self._add_batch(self._done)
+            return "time_limit"
         except KeyboardInterrupt:
             if not self.statistics.num_batches:
                 raise
             return "interrupt"
+        finally:
+            if self._saved is not None and self._snapshot is not None:
+                self._saved.save(self._snapshot, now=True)
 
     def updates_per_second(self) -> float:
         """Speed of the rounds so far."""
@@ -89,7 +124,7 @@ class Run:
         population = rungs.start_population(ladder.path, size, seed=derive_seed(ladder.seed, 0, 1))
         positions, states = rungs.first_ladder(
             ladder.path, population, num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs,
-            stop=lambda: self.clock.past(_LADDER_SHARE),
+            stop=lambda: self._deciding.past(_LADDER_SHARE),
         )  # fmt: skip
         if plan.num_ensembles is None:
             # Large models get fewer ensembles, which can then run for long enough to mix.
@@ -121,24 +156,33 @@ class Run:
 
     def _burn_in(self) -> None:
         """Phases that double in length, with the ladder adapted after each, and then the rest: half of it at least."""
-        asked, clock, length = self.plan.burn_in, self.clock, _FIRST_PHASE
+        asked, clock = self.plan.burn_in, self.clock
         share = self._burn_share if asked is None else 1.0
-        while asked is None or self.burned + length <= asked // 2:
+        while self._stage == _ADAPTING:
+            begun, length = self.burned - self._done, self._length
+            if asked is not None and begun + length > asked // 2:
+                break
             expected = clock.used() + length * self._round_seconds
             if asked is None and clock.limit and expected > _ADAPT_SHARE * clock.limit:
                 break
-            self._advance(length, collect=False)
-            if clock.past(share):
+            self._advance(length - self._done, collect=False)
+            self._done = 0
+            if self._deciding.past(share):
                 break
-            length *= 2
-            last = asked is not None and self.burned + length > asked // 2
+            self._length = 2 * length
+            last = asked is not None and self.burned + self._length > asked // 2
             self._adapt(settled=last or self.burned >= _SETTLED)
-        self.ladder.chains.clear()
-        self._advance(None if asked is None else asked - self.burned, collect=False, share=share)
-        sums = self.ladder.chains.exchanges().sums
-        if sums[0].all():
-            self._set_shifts(self.ladder.positions, rungs.guess_steps(sums, self.ladder.shifts))
-        self.ladder.chains.clear()
+        if self._stage == _ADAPTING:
+            self.ladder.chains.clear()
+            self._stage = _SETTLING
+        if self._stage == _SETTLING:
+            self._advance(None if asked is None else asked - self.burned, collect=False, share=share)
+            sums = self.ladder.chains.exchanges().sums
+            if sums[0].all():
+                self._set_shifts(self.ladder.positions, rungs.guess_steps(sums, self.ladder.shifts))
+            self.ladder.chains.clear()
+            self._done = 0
+            self._stage = _COLLECTING
 
     def _adapt(self, *, settled: bool) -> None:
         """Place the rungs anew; once the replicas have settled, also in phases that they have missed."""
@@ -161,7 +205,11 @@ class Run:
         """Rounds, in steps short enough to watch the clock, until a share of the time is used; how many were run."""
         done = 0
         first = collect and not self.statistics.num_batches  # something must be collected, however late it is
-        while (num_rounds is None or done < num_rounds) and (not self.clock.past(share) or (first and not done)):
+        while num_rounds is None or done < num_rounds:
+            if self._saved is not None:
+                self._keep(pause=self._moved and self.clock.past())
+            elif self.clock.past(share) and (done or not first):
+                break
             step = int(self.ladder.step_seconds / self._round_seconds) if self._round_seconds else _FIRST_STEP
             step = max(1, step if num_rounds is None else min(step, num_rounds - done))
             start = self.clock.used()
@@ -173,13 +221,68 @@ class Run:
                 step * self.ladder.num_rungs * self.ladder.num_ladders * self.ladder.path.model.num_variables
             )
             done += step
+            self._done += step
+            self._moved = True
             self.burned += 0 if collect else step
-            self._report(collect, done)
+            self._report(collect)
         return done
 
-    def _report(self, collect: bool, done: int) -> None:
+    def _keep(self, *, now: bool = False, pause: bool = False) -> None:
+        """Note where the run is, at once or if that is due, and save it now and then; a pause ends the run there."""
+        if self._saved is None:
+            return
+        age = time.monotonic() - self._snapshot_at
+        due = time.monotonic() - self._saved.last >= self._saved.seconds
+        if now or pause or due or age >= max(_SNAPSHOT_SECONDS, 10.0 * self._snapshot_cost):
+            begun = time.monotonic()
+            self._snapshot = self.arrays()
+            self._saved.save(self._snapshot)
+            self._snapshot_at = time.monotonic()
+            self._snapshot_cost = self._snapshot_at - begun
+        if pause:
+            raise _PausedError
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything that a later process needs to go on."""
+        ladder = self.ladder
+        chains, shifts, rounds = ladder.pack(0, ladder.num_ladders)
+        facts = {
+            "stage": self._stage, "length": self._length, "done": self._done, "burned": self.burned,
+            "updates": self.updates, "seconds": self._seconds, "num_ensembles": self.num_ensembles,
+            "rounds": rounds, "phase": ladder.phase, "rng": self._rng.bit_generator.state,
+        }  # fmt: skip
+        parts = {f"chains_{name}": np.array(value) for name, value in chains.items() if value is not None}
+        parts |= {f"statistics_{name}": value for name, value in self.statistics.to_arrays().items()}
+        if self.pairs is not None:
+            parts["pairs"] = self.pairs.copy()
+        return parts | {"facts": np.array(json.dumps(facts)), "positions": ladder.positions, "shifts": shifts}
+
+    def restore(self, parts: dict[str, NDArray[Any]]) -> None:
+        """Go on from what :meth:`arrays` gave."""
+        facts = json.loads(str(parts["facts"]))
+        self._stage, self._length, self._done = (int(facts[name]) for name in ("stage", "length", "done"))
+        self.burned, self.updates, self._seconds = int(facts["burned"]), int(facts["updates"]), float(facts["seconds"])
+        self._rng.bit_generator.state = facts["rng"]
+        self.num_ensembles = int(facts["num_ensembles"])
+        chains: dict[str, Any] = {
+            name.removeprefix("chains_"): value for name, value in parts.items() if name.startswith("chains_")
+        }
+        chains["counts"] = tuple(int(count) for count in chains["counts"])
+        chains.setdefault("totals", None)
+        self.ladder.go_on(parts["positions"], self.num_ensembles * self.ladder.per_ensemble, int(facts["phase"]))
+        self.ladder.unpack(0, self.ladder.num_ladders, (chains, parts["shifts"], int(facts["rounds"])))
+        model = self.ladder.path.model
+        self.statistics = BatchStatistics(len(model.log_unary), self.num_ensembles, self.plan.num_sweeps or 0)
+        self.statistics.restore(
+            {k.removeprefix("statistics_"): v for k, v in parts.items() if k.startswith("statistics_")}
+        )
+        if self.pairs is not None:
+            self.pairs = parts["pairs"].copy()
+        self._ready = True
+
+    def _report(self, collect: bool) -> None:
         plan, clock = self.plan, self.clock
-        finished = self.burned + (self.statistics.num_sweeps + done if collect else 0)
+        finished = self.burned + (self.statistics.num_sweeps + self._done if collect else 0)
         if plan.num_sweeps is not None and plan.burn_in is not None:
             total = plan.burn_in + plan.num_sweeps
         else:
@@ -197,29 +300,37 @@ class Run:
         batch = max(1, math.ceil(planned / _BATCHES))
         every = max(1, planned // _EDGE_COUNTS)
         share = _RUN_SHARE if plan.num_sweeps is None else 1.0
+        if self._saved is not None and self._done == 0 and plan.accuracy is not None and self._accurate(plan.accuracy):
+            return "accuracy"  # in an earlier process
         while plan.num_sweeps is None or self.statistics.num_sweeps < plan.num_sweeps:
             collected = self.statistics.num_sweeps
             if plan.accuracy is not None:  # looked at when an eighth has been added
                 batch = max(_ACCURACY_BATCH, collected // 8)
             wanted = batch if plan.num_sweeps is None else min(batch, plan.num_sweeps - collected)
-            done = short = 0
-            while done < wanted and not short:
-                target = wanted - done if self.pairs is None else min(every, wanted - done)
-                count = self._advance(target, collect=True, share=share)
-                done, short = done + count, target - count
+            short = 0
+            while self._done < wanted and not short:
+                target = wanted - self._done
+                if self.pairs is not None:
+                    target = min(every - self._done % every, target)
+                short = target - self._advance(target, collect=True, share=share)
                 if self.pairs is not None:
                     self.ladder.chains.add_pairs(self.pairs, average=True)
+            done = self._done
             if done:
-                sums = self.ladder.chains.take_sums()  # of every ladder, or of those of an ensemble together
-                parts = sums.reshape(len(sums), self.num_ensembles, sums.shape[1] // self.num_ensembles)
-                means = parts.sum(axis=2) / self.ladder.per_ensemble
-                self.statistics.add(means, done)
-            if done < wanted or clock.past(share):
+                self._add_batch(done)
+            self._done = 0
+            if self._saved is None and (done < wanted or clock.past(share)):
                 finished = plan.num_sweeps is not None and self.statistics.num_sweeps >= plan.num_sweeps
                 return "done" if finished else "time_limit"
             if plan.accuracy is not None and self._accurate(plan.accuracy):
                 return "accuracy"
         return "done"
+
+    def _add_batch(self, num_rounds: int) -> None:
+        """Add what was collected in so many rounds to the statistics."""
+        sums = self.ladder.chains.take_sums()  # of every ladder, or of those of an ensemble together
+        parts = sums.reshape(len(sums), self.num_ensembles, sums.shape[1] // self.num_ensembles)
+        self.statistics.add(parts.sum(axis=2) / self.ladder.per_ensemble, num_rounds)
 
     def _accurate(self, accuracy: float) -> bool:
         if self.statistics.num_batches < _ACCURACY_BATCHES:
