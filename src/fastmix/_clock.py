@@ -237,7 +237,8 @@ class Clock:
 
     def used(self) -> float:
         """Seconds since the call, without compiling."""
-        return self.seconds() - self.compile_seconds()
+        now = time.perf_counter()  # one look: between two of them another thread can have compiled
+        return max(0.0, now - self._begin - (_COMPILED.seconds(now) - self._before))
 
     def left(self) -> float:
         """Seconds that are left, 0 at least; infinite without a limit."""
@@ -275,7 +276,7 @@ class Clock:
         """Tell whoever listens how far the work has come."""
         if self.listener is not None:
             seconds = self.seconds()
-            speed = done / seconds if per_second is None else per_second
+            speed = done / max(seconds, _LEAST) if per_second is None else per_second
             self.listener(Progress(done, total, unit, speed, seconds, self._what, details or {}))
 
     def stats(self) -> dict[str, float]:

@@ -108,7 +108,7 @@ class Annealed(Method):
         while run.scale < 1.0:
             late |= run.strengthen(step, self.sweeps_per_step, resample=resampled)
             done = run.sweeps
-            clock.report(done, max(done, planned), "sweeps", per_second=done * run.updates / clock.used())
+            clock.report(done, max(done, planned), "sweeps", per_second=done * run.updates / max(clock.used(), 1e-9))
         wanted = self.num_sweeps or max(1, run.sweeps // 2)
         sums, done, stopped_by = run.collect(wanted)
         shape = len(sums), self.num_populations, self.num_chains
@@ -333,7 +333,7 @@ class _Populations:
                 self.engine.sweep(count, collect=True)
                 latest = self.engine.take_sums()
                 sums, done, self.sweeps = latest + sums if done else latest, done + count, self.sweeps + count
-                speed = self.sweeps * self.updates / self.clock.used()
+                speed = self.sweeps * self.updates / max(self.clock.used(), 1e-9)
                 self.clock.report(self.sweeps, total, "sweeps", per_second=speed)
                 if self.clock.past(_COLLECTING_SHARE) or self.clock.left() < _LAST_SWEEPS * self.pace():
                     break

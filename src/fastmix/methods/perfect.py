@@ -109,7 +109,7 @@ class Perfect(Method):
             try:
                 for future in futures:
                     done += future.result()
-                    clock.report(done, num_draws, "draws", per_second=past.updates(sweeps) / clock.used())
+                    clock.report(done, num_draws, "draws", per_second=past.updates(sweeps) / max(clock.used(), 1e-9))
             finally:
                 ended.set()
                 for future in futures:
@@ -120,7 +120,7 @@ class Perfect(Method):
             states,
             method=self.name,
             edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
-            stats={"updates": updates, "updates_per_second": updates / clock.used()},
+            stats={"updates": updates, "updates_per_second": updates / max(clock.used(), 1e-9)},
             num_sweeps=sweeps,
             reason=_reason(model),
         )

@@ -58,7 +58,7 @@ def _find_support(result: InferenceResult, context: Context, memory_limit: float
     from fastmix.bounds import bracket
 
     clock = context.clock
-    limit = min(_SHARE * clock.left(), _MOST_SECONDS if clock.asked is None else np.inf)
+    limit = min(clock.rest(_SHARE) or np.inf, _MOST_SECONDS if clock.asked is None else np.inf)
     whole = Clock(limit)
     share, before = _FIRST_SHARE, np.inf
     while True:
