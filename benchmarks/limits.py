@@ -380,10 +380,10 @@ def denoise_picture(asked: Asked) -> Call:
 
 
 def compare(asked: Asked) -> Call:
+    """Three methods; the limit is for each of them, and three times as much for the reference."""
     methods = asked.rng.choice(["exact", "gibbs", "loopy-bp", "mean-field", "tempered"], size=3, replace=False)
-    return lambda: fastmix.compare(
-        asked.model, methods=methods.tolist(), seed=asked.seed, memory_limit=asked.memory, num_threads=1, **asked.common
-    )
+    options = {**asked.common, "time_limit": asked.limit / 6.0, "memory_limit": asked.memory}
+    return lambda: fastmix.compare(asked.model, methods=methods.tolist(), seed=asked.seed, num_threads=1, **options)
 
 
 def draw_exact(asked: Asked) -> Call:

@@ -171,3 +171,13 @@ def test_settings_that_look_alike_are_told_apart():
     starts = [np.zeros((4, MODEL.num_variables), dtype=int), np.ones((4, MODEL.num_variables), dtype=int)]
     methods = [Gibbs(num_chains=4, num_sweeps=20, start=start) for start in starts]
     assert len(compare(MODEL, methods=methods, seed=1).rows) == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_reference_has_a_limit_too(seed):
+    rng = np.random.default_rng(seed)
+    model = ising_grid(int(rng.integers(22, 25)), 60, coupling_max=0.3, seed=seed)  # minutes of exact inference
+    result = compare(model, methods=["mean-field", "loopy-bp"], time_limit=0.2, memory_limit=2**33, seed=seed)
+    assert [row.method for row in result.rows] == ["mean-field", "loopy-bp"]
+    assert result.reference != "exact"
+    assert result.stats["seconds"] - result.stats["compile_seconds"] < 5.0  # coarse

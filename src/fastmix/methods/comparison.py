@@ -160,7 +160,8 @@ def compare(
     reference_name : str
         What to call them.
     time_limit, memory_limit : float, optional
-        Seconds for every method but exact inference, and bytes for that.
+        Seconds for every method, and bytes for exact inference, which is the reference and may take as long as all
+        others together.
     backend : {"cpu", "cuda", "auto"}, optional
         Of the methods that can run on a GPU.
     evidence, seed, num_threads, progress
@@ -198,6 +199,7 @@ def compare(
     chosen = {name: method for name, method in rows_of.items() if method.name == "exact"}
     chosen = (chosen or {"exact": _make("exact", memory_limit)}) | rows_of
     seed, time_limit = choose_seed(seed), check_seconds(time_limit)
+    shared = None if time_limit is None else len(rows_of) * time_limit
     check_threads(num_threads)
     check_backend(backend or "cpu")
     results: dict[str, InferenceResult] = {}
@@ -212,7 +214,7 @@ def compare(
             try:
                 results[name] = infer(
                     model, method=method, evidence=evidence, progress=None,
-                    time_limit=None if method.name == "exact" else time_limit, seed=seed, num_threads=num_threads,
+                    time_limit=shared if method.name == "exact" else time_limit, seed=seed, num_threads=num_threads,
                     backend=backend if method.on_gpu else None,
                 )  # fmt: skip
             except KeyboardInterrupt as stop:
