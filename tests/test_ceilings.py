@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "fastmix"
 
 # The package tree: an entry imports from its own group and from those before it, never from those after it.
 GROUPS = {
-    "ground": {"errors", "_arrays", "_checks", "_memory", "_clock", "_jit", "_show", "executors"},
+    "ground": {"errors", "_arrays", "_checks", "_memory", "_clock", "_jit", "_show", "_stopping", "executors"},
     "data": {"graphs", "instances", "interop", "io", "model", "results", "estimates"},
     "theory": {"theory"},
     "engines": {"exact", "chains"},

@@ -19,8 +19,9 @@ import typer
 
 from fastmix import __version__
 from fastmix._clock import is_compiling
+from fastmix._stopping import HEARD, exit_code, leave_now
 from fastmix.cli import answers, applications, learning, models
-from fastmix.cli.console import explain
+from fastmix.cli.console import abandon, explain, flush_stderr, say
 from fastmix.cli.options import names_of, with_options
 from fastmix.errors import FastmixError, printable, shortened
 
@@ -102,45 +103,57 @@ def _root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code; errors become one line on stderr, never a traceback."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, _interrupt)
-    try:
+    with _hearing():
         code = _run(sys.argv[1:] if arguments is None else arguments)
-    finally:
-        if signal.getsignal(signal.SIGINT) is _interrupt:
-            signal.signal(signal.SIGINT, before)
+    flush_stderr()
     if _STOPPED:  # in an import Python may note the interrupt for its own exit code, although it was handled
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+        terminated = signal.SIGTERM in _STOPPED and code < 2
+        os._exit(exit_code(signal.SIGTERM) if terminated else code)
     sys.exit(code)
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """Ctrl-C is a KeyboardInterrupt, except while something compiles: there the process ends at once."""
+@contextlib.contextmanager
+def _hearing() -> Iterator[None]:
+    """Signals that nobody else hears interrupt what is done within, in the main thread, which alone gets them."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {signum: signal.getsignal(signum) for signum in HEARD}
+    ours = (signal.SIG_DFL, signal.default_int_handler, leave_now)
+    for signum in [signum for signum, handler in before.items() if handler in ours]:
+        signal.signal(signum, _interrupt)
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            if signal.getsignal(signum) is _interrupt:
+                signal.signal(signum, handler)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """Signals are a KeyboardInterrupt, except while something compiles: there the process ends at once."""
     if is_compiling():  # callbacks of LLVM swallow exceptions or crash on them
-        if sys.stderr.isatty():
-            os.write(2, b"\r\x1b[2K\x1b[?25h")  # the line and the cursor that a bar took
-        os.write(2, b"fastmix: interrupted\n")
-        os._exit(1)
+        leave_now(signum, frame)
     _STOPPED.append(signum)
     raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def _showing_messages() -> Iterator[None]:
-    """That something is being compiled is the one message below a warning."""
-    logger, handler = logging.getLogger("fastmix._jit"), logging.StreamHandler()
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    """That something is being compiled is the one message below a warning; those on checkpoints are shown always."""
+    handler = logging.StreamHandler()
+    loggers = [logging.getLogger(f"fastmix.{name}") for name in ("_jit", "methods.sampling_run")]
+    before = loggers[0].level
+    for logger in loggers:
+        logger.addHandler(handler)
+    loggers[0].setLevel(logging.INFO)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
+        for logger in loggers:
+            logger.removeHandler(handler)
+        loggers[0].setLevel(before)
 
 
 @_showing_messages()
@@ -159,11 +172,11 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code
     except (BrokenPipeError, SystemExit):  # the parser and rich leave with SystemExit when a pipe is closed
-        _abandon_stdout()  # its reader has left: nothing to say, and nobody to say it to
+        abandon(sys.stdout)  # its reader has left: nothing to say, and nobody to say it to
         return 0
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, OSError):
-            _abandon_stdout()
+            abandon(sys.stdout)
         if (known := explain(error)) is not None:
             text, code = known
             return _fail(_as_typed(text, arguments), code)
@@ -191,12 +204,6 @@ def _prepare_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _abandon_stdout() -> None:
-    """What is still to be written to stdout goes nowhere, so that Python's last flush cannot fail."""
-    with contextlib.suppress(OSError):  # a stand-in has no descriptor
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _fail(text: str, code: int) -> int:
-    print(f"fastmix: {shortened(printable(' '.join(text.split())))}", file=sys.stderr)
+    say(f"fastmix: {shortened(printable(' '.join(text.split())))}")
     return code

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fastmix._clock import plain_console
-from fastmix.errors import BadFileError, FastmixError, FormatError, NotConvergedError, printable
+from fastmix.errors import BadFileError, FastmixError, FormatError, NotConvergedError, printable, shortened
 from fastmix.io import write_answer, write_mar, write_model, write_mpe
 from fastmix.io.answers import answer_suffix, json_text, missing_answer
 from fastmix.io.bif import write_bif
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from fastmix.theory.certificates import Certificate
 
 __all__ = [
-    "emit_json", "explain", "explain_status", "finish", "message", "readable", "save_model",
+    "abandon", "emit_json", "explain", "explain_status", "finish", "flush_stderr", "message", "readable", "save_model",
+    "say",
     "show_batch", "show_bracket", "show_certificate", "show_comparison", "show_facts", "show_marginals",
     "show_most_probable", "show_sampling", "workers",
 ]  # fmt: skip
@@ -43,7 +44,29 @@ _ROWS = 25  # variables shown on a terminal before the rest is only counted
 def message(text: str) -> None:
     """One line on stderr, after the data: if those cannot be written, there is nothing else to say."""
     sys.stdout.flush()
-    print(f"fastmix: {printable(text)}", file=sys.stderr)
+    say(f"fastmix: {shortened(printable(text))}")
+
+
+def say(text: str) -> None:
+    """A line on stderr; one that cannot be written (a full disk, a reader that has left) changes nothing else."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        abandon(sys.stderr)
+
+
+def flush_stderr() -> None:
+    """What others have written to stderr, where it can be: Python's last flush must not change the exit code."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        abandon(sys.stderr)
+
+
+def abandon(stream: Any) -> None:
+    """What is still to be written to a stream goes nowhere, so that Python's last flush cannot fail."""
+    with contextlib.suppress(OSError, ValueError):  # a stand-in has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _print(

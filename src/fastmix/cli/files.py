@@ -183,6 +183,9 @@ def check_outputs(
     places = [path for path in outputs if path is not None]
     if len({os.path.realpath(path) for path in places}) < len(places):
         raise ValueError(f"-o must name different files, got {', '.join(map(repr, places))}")
+    for name, path in (*(("-o", place) for place in places), ("--checkpoint", checkpoint)):
+        if path == "":
+            raise ValueError(f"{name} must name a file, got ''")
     if "-" in places and as_json:
         raise ValueError("--json and -o - must not both write to stdout")
     if checkpoint == "-":

@@ -6,9 +6,11 @@ import bz2
 import contextlib
 import errno
 import gzip
+import hashlib
 import io
 import lzma
 import os
+import platform
 import secrets
 import select
 import shutil
@@ -19,6 +21,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import IO, Any, BinaryIO, Literal, TextIO, cast, overload
 
 from fastmix._checks import check_positive
@@ -38,6 +41,7 @@ _PACKED: dict[bytes, Callable[[], Any]] = {
     b"BZh": bz2.BZ2Decompressor,
 }
 _XZ_BYTES = 1 << 27  # of memory that unpacking may take: the header asks for it, xz -9 for half of this
+_SWEPT: set[str] = set()  # folders whose leftovers this process has removed
 _BLOCK = 1 << 22  # bytes read at a time
 _LIMIT_VARIABLE = "FASTMIX_MAX_BYTES"
 _PIPE_GLANCE = 0.02  # seconds between two looks whether somebody writes to a pipe
@@ -241,9 +245,23 @@ def _try_beside(target: str) -> None:
 
 
 def _create_beside(target: str) -> tuple[str, int]:
-    """A new file in the folder of a target, open for writing; its errors are about the target."""
+    """A new file in the folder of a target, open for writing and locked; its errors are about the target."""
+    folder = os.path.dirname(target)
+    if folder not in _SWEPT:
+        _SWEPT.add(folder)
+        _remove_leftovers(folder)
+    while True:
+        temporary, descriptor = _create_new(folder, target)
+        if _lock(descriptor):
+            with contextlib.suppress(FileNotFoundError):
+                os.stat(temporary)
+                return temporary, descriptor
+        os.close(descriptor)  # another process took it for a leftover before it was locked
+
+
+def _create_new(folder: str, target: str) -> tuple[str, int]:
     # The name does not contain the target's, which may be of the greatest length allowed already.
-    temporary = os.path.join(os.path.dirname(target), f".fastmix-{secrets.token_hex(8)}.tmp")
+    temporary = os.path.join(folder, f".fastmix-{_host()}-{secrets.token_hex(8)}.tmp")
     if os.path.exists(target) and not os.access(target, os.W_OK):
         # A rename needs no leave of the file it replaces; a file marked read-only is respected all the same.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
@@ -254,9 +272,54 @@ def _create_beside(target: str) -> tuple[str, int]:
         raise type(error)(error.errno, error.strerror, target) from None
 
 
+def _remove_leftovers(folder: str) -> None:
+    """Remove temporary files of processes of this host that were killed: those that nobody holds the lock of.
+
+    The system gives up the locks of a process with the process, whatever its number, container or user. Files of other
+    hosts on a shared disk, whose locks need not be seen here, are left alone, as is all that is not ours.
+    """
+    begin = f".fastmix-{_host()}-"
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(begin) and entry.name.endswith(".tmp"):
+                _remove_leftover(entry.path)
+
+
+def _remove_leftover(path: str) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and _lock(descriptor, or_none=False):
+                os.unlink(path)
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, *, or_none: bool = True) -> bool:
+    """Whether this process now holds the lock of a file; ``or_none`` is the answer where there are no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # another system, or a file system without locks: nothing is removed there either
+        return or_none
+    return True
+
+
+@cache
+def _host() -> str:
+    """What tells this host from others that share its disks, as a part of a name."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
 @contextmanager
 def _write_renamed(target: str, suffix: str, binary: bool) -> Iterator[TextIO | BinaryIO]:
     temporary, descriptor = _create_beside(target)
+    # Keeps the lock until the file has its name; other systems do not rename what is open.
+    held = os.dup(descriptor) if os.name == "posix" else None
     try:
         with os.fdopen(descriptor, "wb") as raw:
             with _encoded(raw, suffix, binary) as stream:
@@ -271,6 +334,9 @@ def _write_renamed(target: str, suffix: str, binary: bool) -> Iterator[TextIO | 
             os.unlink(temporary)
         _name(error, target)
         raise
+    finally:
+        if held is not None:
+            os.close(held)
     # The rename itself is durable once the folder is on disk; some file systems refuse this, which costs nothing else.
     with contextlib.suppress(OSError):
         descriptor = os.open(os.path.dirname(target), os.O_RDONLY)

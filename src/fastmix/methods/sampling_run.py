@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import io
+import logging
+import lzma
 import math
 import os
 import time
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -17,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._checks import describe
 from fastmix._clock import Clock
 from fastmix._memory import check_memory
 from fastmix.chains.base import Chains
-from fastmix.errors import FastmixError, FormatError, UnfitMethodError
+from fastmix.errors import FastmixError, FormatError, UnfitMethodError, printable
 from fastmix.methods.diagnostics import BatchStatistics, summarise
 from fastmix.methods.sample_result import CONFIDENCE, SampleResult
 from fastmix.model import MarkovRandomField
@@ -39,6 +44,7 @@ __all__ = [
 Schedule = Literal["systematic", "random", "random-burn-in"]
 SCHEDULES: tuple[str, ...] = get_args(Schedule)
 
+_LOG = logging.getLogger(__name__)
 _MANY_CHAINS = 64
 NUM_SWEEPS = 10_000
 # Variables, and their states but one, of all chains together by default, and chains: beyond that, more sweeps of fewer
@@ -369,14 +375,21 @@ class Checkpoint:
 
     A line has the name and version of the format and the SHA-256 sum of what follows: arrays in NumPy's npz format.
     ``seconds`` is the least time between two writes. A file that is not a checkpoint, of another version or damaged is
-    a :class:`FormatError`; a folder that does not exist a FileNotFoundError, now and not after the first half minute.
+    a :class:`FormatError`; a place that cannot be written an OSError, now and not after the first half minute. What
+    cannot be written later, because the disk is full, is a warning: the run goes on, and tries again.
     """
 
     def __init__(self, path: str, seconds: float) -> None:
-        self.path, self.seconds = path, seconds
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise ValueError(f"checkpoint must be the name of a file, got {describe(path)}")
+        self.path, self.seconds = os.fspath(path), seconds
+        self._failed = False  # whether the latest write did
         folder = os.path.dirname(os.path.abspath(path))
         if not os.path.isdir(folder):
             raise FileNotFoundError(errno.ENOENT, "the folder does not exist", folder)
+        from fastmix.io.files import check_writable  # readers of formats are slow to load
+
+        check_writable(self.path)
         self._found = self._read() if os.path.exists(path) else None
         self.seed = None if self._found is None else int(self._found["seed"])
         self._head: dict[str, NDArray[Any]] = {}
@@ -402,9 +415,21 @@ class Checkpoint:
         return {name: array for name, array in parts.items() if name not in self._head}
 
     def save(self, arrays: dict[str, NDArray[Any]], *, now: bool = False) -> None:
-        """Replace the file if it is old enough, or at once."""
+        """Replace the file if it is old enough, or at once; a warning, once, if that fails."""
         if not now and time.monotonic() - self.last < self.seconds:
             return
+        try:
+            self._write(arrays)
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                path = printable(self.path)
+                reason = error.strerror or str(error)
+                _LOG.warning("fastmix: the checkpoint %s cannot be written (%s): the run goes on", path, reason)
+            self._failed = True
+        self.last = time.monotonic()
+
+    def _write(self, arrays: dict[str, NDArray[Any]]) -> None:
         buffer = io.BytesIO()
         np.savez(buffer, **self._head, **arrays)  # type: ignore[arg-type]
         content = buffer.getvalue()
@@ -413,11 +438,24 @@ class Checkpoint:
         with atomic_write(self.path, binary=True) as stream:
             stream.write(b"%s %d %s\n" % (_FORMAT, _VERSION, hashlib.sha256(content).hexdigest().encode()))
             stream.write(content)
-        self.last = time.monotonic()
+
+    def _begins_well(self) -> bool:
+        """Whether the file begins as a checkpoint; what atomic_write compresses for its name is seen through."""
+        suffix = os.path.splitext(self.path)[1].lower()
+        opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
+        try:
+            with opened(self.path, "rb") as stream:
+                return bool(stream.read(len(_FORMAT)) == _FORMAT)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            if getattr(error, "errno", None) is not None:  # of the disk
+                raise
+            return False
 
     def _read(self) -> dict[str, NDArray[Any]]:
         from fastmix.io.files import read_bytes
 
+        if not self._begins_well():  # before anything is unpacked
+            raise FormatError(f"{self.path}: not a checkpoint of fastmix")
         # What atomic_write compresses for the sake of its name is read back in the same way, and within the same limit
         # as models: a few kilobytes can stand for gigabytes.
         line, _, content = read_bytes(self.path).partition(b"\n")
