@@ -272,3 +272,43 @@ def test_perfect_samples(run: Run) -> None:
         assert data["draws"].shape == (1, 7, 9)
     assert json.loads(run("sample", "grid.npz", "--method", "perfect", "--json").out)["num_draws"] == 100
     assert_refused(run("sample", "grid.npz", "--method", "perfect", "--burn-in", "3"), 2, "--burn-in must not be given")
+
+
+# -- Bayesian networks without evidence -------------------------------------------------------------------------------
+
+
+def dense_network(seed: int, num_variables: int) -> fastmix.model.network.BayesianNetwork:
+    """Three parents each, anywhere before: far beyond exact inference where it is large."""
+    rng = np.random.default_rng(seed)
+    parents = [rng.permutation(i)[:3].tolist() for i in range(num_variables)]
+    tables = [rng.dirichlet([0.5, 0.5], size=[2] * len(own)) for own in parents]
+    names = [str(i) for i in range(num_variables)]
+    return fastmix.model.network.BayesianNetwork(names, [["0", "1"]] * num_variables, parents, tables)
+
+
+def write_bayes(network: fastmix.model.network.BayesianNetwork, path: Path) -> None:
+    n = network.num_variables
+    scopes = [[*own, v] for v, own in enumerate(network.parents)]
+    lines = ["BAYES", str(n), " ".join(["2"] * n), str(n)]
+    lines += [" ".join(map(str, [len(scope), *scope])) for scope in scopes]
+    lines += [f"{table.size} {' '.join(map(repr, table.reshape(-1).tolist()))}" for table in network.tables]
+    path.write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize(("size", "method"), [(12, "exact"), (300, "ancestral")])
+def test_networks_are_inferred_along_their_order(run: Run, tmp_path: Path, size: int, method: str) -> None:
+    for seed in range(2 if size < 20 else 1):
+        network = dense_network(seed, size)
+        path, mar, pr = (tmp_path / name for name in ("a.uai", "a.MAR", "a.PR"))
+        write_bayes(network, path)
+        outcome = run("infer", str(path), "--json", "--seed", "1", "--time-limit", "20")
+        assert outcome.code == 0
+        answer = json.loads(outcome.out)
+        assert (answer["method"], answer["log_z_kind"]) == (method, "exact")
+        assert abs(answer["log_z"]) < 1e-12
+        assert run("infer", str(path), "-o", str(mar), "-o", str(pr), "--seed", "1").code == 0
+        assert abs(read_pr(pr)) < 1e-12
+        frequencies = network.sample(100_000, seed=5).mean(axis=0)
+        assert np.abs(np.array([p[1] for p in read_mar(mar)]) - frequencies).max() < 0.012  # 6 standard errors of both
+        observed = run("infer", str(path), "-e", "0=1", "--method", "gibbs", "--num-sweeps", "50", "--json")
+        assert json.loads(observed.out)["method"] == "gibbs"

@@ -69,7 +69,7 @@ def infer(
         options["log_z"] = True
     with console.workers(cluster, num_workers, method) as executor:
         loaded = files.load(models[0], evidence)
-        result = loaded.answer(fastmix.infer, executor=executor, **options)
+        result = loaded.infer(executor=executor, **options)
     show = partial(console.show_marginals, result)
     console.finish(result, as_json, show, outputs=outputs, checkpoint=checkpoint, notes=loaded.notes)
 

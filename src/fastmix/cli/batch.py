@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import typer
 
-import fastmix
 from fastmix.cli import console, files
 from fastmix.io import write_answer
 from fastmix.io.answers import missing_answer
@@ -173,7 +172,7 @@ def _load(task: Task) -> files.Input | Refusal:
 def _answer(work: tuple[files.Input | Refusal, dict[str, Any]]) -> Outcome:
     """The answer for one file, wherever this is called; workers need not see the file."""
     loaded, options = work
-    return _attempt(lambda: loaded.answer(fastmix.infer, **options)) if isinstance(loaded, files.Input) else loaded
+    return _attempt(lambda: loaded.infer(**options)) if isinstance(loaded, files.Input) else loaded
 
 
 def _answers(executor: Executor | None, tasks: Sequence[Task], options: dict[str, Any]) -> Iterator[Outcome]:
