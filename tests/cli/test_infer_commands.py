@@ -185,6 +185,23 @@ class TestUntrusted:
         assert files(tmp_path) == {saved}
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_log_z_that_means_nothing_is_not_written(run: Run, seed: int) -> None:
+    """Of belief propagation that has not converged, also in batches."""
+    write_model(instances.ising_grid(10, 10, coupling_max=4.0, seed=seed), "glass.npz")
+    words = ("infer", "glass.npz", "--method", "loopy-bp", "--max-iter", "100")
+    outcome = run(*words, "-o", "out.PR", "-o", "out.MAR")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert len([line for line in outcome.err.splitlines() if "out.PR is not written" in line]) == 1
+    assert "guarantee: none" in outcome.err
+    assert not Path("out.PR").exists()
+    assert len(read_mar("out.MAR")) == 100
+    answer = json.loads(run(*words, "--json").out)
+    assert (answer["status"], answer["log_z"], answer["log_z_kind"]) == ("not_converged", None, "unknown")
+    assert run(*words, "-o", "batch/").code == 1
+    assert [path.name for path in Path("batch").iterdir()] == ["glass.npz.MAR"]
+
+
 # -- the automatic choice, projected sampling, comparisons ------------------------------------------------------------
 
 

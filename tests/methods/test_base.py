@@ -316,6 +316,44 @@ def test_an_interrupted_projection_has_nothing_to_report(dense):
     assert stopped.value.result is None
 
 
+# -- the choice -------------------------------------------------------------------------------------------------------
+
+
+def test_large_factors_leave_time_for_messages_alone():
+    rng = np.random.default_rng(2)
+    scopes = [tuple(int(v) for v in rng.choice(40, 17, replace=False)) for _ in range(4)]
+    factors = [((i,), rng.normal(size=2)) for i in range(40)]
+    factors += [(scope, rng.normal(scale=0.1, size=(2,) * 17)) for scope in scopes]
+    model = fastmix.MarkovRandomField.from_factors([2] * 40, factors)
+    result = infer(model, memory_limit=1000.0, time_limit=0.5, seed=1)
+    assert result.method == "loopy-bp"
+    assert result.status in ("unverified", "not_converged")
+    assert "no time to sample" in result.stats["reason"]
+
+
+@pytest.mark.parametrize("error", [fastmix.UnfitMethodError, fastmix.ResourceError, fastmix.NotConvergedError])
+def test_the_next_method_is_tried_and_the_last_refusal_says_all(monkeypatch, error):
+    from fastmix.methods.loopy_bp import LoopyBP
+    from fastmix.methods.mean_field import MeanField
+    from fastmix.methods.sampler import Gibbs
+    from fastmix.methods.tempering.api import Tempered
+
+    def refuse(method, *_):
+        raise error(f"{method.name} cannot begin")
+
+    for method in (Gibbs, Tempered):
+        monkeypatch.setattr(method, "run", refuse)
+    model = ising_grid(4, 4, coupling_max=2.0, seed=0)
+    result = infer(model, memory_limit=64.0, time_limit=1.0, seed=1)
+    assert result.method == "loopy-bp"
+    assert "cannot begin" in result.stats["reason"]
+    monkeypatch.setattr(LoopyBP, "run", refuse)
+    assert infer(model, memory_limit=64.0, time_limit=1.0, seed=1).method == "mean-field"
+    monkeypatch.setattr(MeanField, "run", refuse)
+    with pytest.raises((fastmix.UnfitMethodError, fastmix.ResourceError), match="mean-field cannot begin"):
+        infer(model, memory_limit=64.0, time_limit=1.0, seed=1)
+
+
 # -- log Z ------------------------------------------------------------------------------------------------------------
 
 

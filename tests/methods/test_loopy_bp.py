@@ -319,6 +319,56 @@ def test_interrupt_returns_what_there_is(monkeypatch):
     assert np.isfinite(result.node_marginals).all()
 
 
+# -- how long it goes on ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_goes_on_while_there_is_progress(seed):
+    """Close to the point where phases appear messages take thousands of iterations to settle, and are right then."""
+    rng = np.random.default_rng(seed)
+    width = int(rng.integers(4, 7))
+    torus = [(i, i // width * width + (i + 1) % width) for i in range(width**2)]
+    torus += [(i, (i + width) % width**2) for i in range(width**2)]
+    coupling = math.atanh(1.0 / 3.0) * (1.0 - rng.uniform(0.0005, 0.002))
+    model = MarkovRandomField.ising(torus, coupling=coupling, field=rng.uniform(1e-5, 1e-4))
+    short = loopy_bp(model, damping=0.0, max_iter=1000)
+    assert short.status == Status.NOT_CONVERGED
+    result = loopy_bp(model, time_limit=20.0)
+    assert result.status == Status.OK
+    assert result.stats["iterations"] > 1000
+    assert len(result.history) < 1000
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_messages_that_cycle_end_it(seed):
+    """Without any limit on the iterations; and what they say of log Z is not told."""
+    model = ising_grid(12 + seed, 12, coupling_max=4.0, seed=seed)
+    result = loopy_bp(model, time_limit=50.0)
+    assert result.status == Status.NOT_CONVERGED
+    assert result.stats["stopped_by"] == "done"
+    assert (result.log_z, result.log_z_kind) == (None, "unknown")
+    assert result.to_dict()["log_z"] is None
+
+
+def test_factors_of_many_members_in_parts(monkeypatch):
+    """The same answer whether an iteration is made at once or in parts, and an end within an iteration."""
+    rng = np.random.default_rng(3)
+    scopes = [tuple(int(v) for v in rng.choice(14, size, replace=False)) for size in (3, 6, 8, 5, 4, 7)]
+    factors = [((i,), rng.normal(size=3)) for i in range(14)]
+    factors += [(scope, rng.normal(scale=0.3, size=(3,) * len(scope))) for scope in scopes]
+    factors.append(((0, 1, 2), np.where(rng.random((3, 3, 3)) < 0.2, -np.inf, 400.0 * rng.normal(size=(3, 3, 3)))))
+    model = MarkovRandomField.from_factors([3] * 14, factors)
+    whole = loopy_bp(model, edge_marginals=True, max_iter=40, tol=1e-12)
+    monkeypatch.setattr(module, "_CHUNK_WORK", 5000.0)
+    parts = loopy_bp(model, edge_marginals=True, max_iter=40, tol=1e-12)
+    assert parts.stats["iterations"] == whole.stats["iterations"]
+    assert parts.node_marginals.tolist() == whole.node_marginals.tolist()
+    assert parts.edge_marginals.tolist() == whole.edge_marginals.tolist()
+    late = loopy_bp(model, time_limit=1e-9)
+    assert late.stats["stopped_by"] == "time_limit"
+    assert np.isfinite(late.node_marginals).all()
+
+
 # -- interface ------------------------------------------------------------------------------------------------------
 
 

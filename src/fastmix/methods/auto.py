@@ -40,6 +40,8 @@ _UPDATES_PER_SECOND = 3e8
 _MANY_NEIGHBORS = 40.0  # beyond which an update takes longer in proportion
 _NUM_SWEEPS = 10_000
 _MOST_WIDTH = 100_000  # variables for whose width there is time
+_SECONDS_PER_DEPENDENCY = 4e-9  # of a table entry, for every pair of variables that a factor holds
+_DEPENDENCY_SHARE = 0.25  # of the time, beyond which dependencies, which samplers need several times, are not found
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,7 @@ class Auto(_MemoryLimited):
         """What a choice led to: the method that answered, its answer, and the reason for it."""
         clock = context.clock
         if choice.plan is not None:
-            # By its estimate there is time: without a limit of the user's own it may take as long as it takes.
-            limit = Clock() if clock.asked is None else clock.part(_EXACT_RUN)
+            limit = clock.part(_EXACT_RUN)  # by its estimate there is time, which may be wrong
             exact = Exact(self.memory_limit)
             return exact, exact.run(model, replace(context, clock=limit), choice.plan), choice.reason
         tried: InferenceResult | None = None
@@ -243,6 +244,10 @@ def _choose_other(model: MarkovRandomField, too_much: str, clock: Clock, log_z: 
     from fastmix.methods.sampler import Gibbs
     from fastmix.methods.sampling_run import MOST_BURN_IN, certified_sweeps, certify_quickly
 
+    if _dependency_seconds(model) > _DEPENDENCY_SHARE * clock.left():
+        from fastmix.methods.loopy_bp import LoopyBP
+
+        return Choice(LoopyBP(), f"{too_much}, and the factors are so large that there is no time to sample")
     certificate = certify_quickly(model, "systematic", clock)
     if certificate.certified and certificate.num_sweeps is not None and certificate.num_sweeps <= MOST_BURN_IN:
         reason = f"{too_much}, and Gibbs sampling provably mixes (dependency norm {certificate.norm_value:.3g})"
@@ -302,6 +307,14 @@ def _choose_sampler(model: MarkovRandomField, slow: str, seconds: float) -> Choi
     if times <= _LATE and fits and total > _STRONG:
         return Choice(Tempered(), f"{slow}; {why_not}, but the most accurate even if it does not mix")
     return Choice(gibbs, f"{slow}; {why_not}")
+
+
+def _dependency_seconds(model: MarkovRandomField) -> float:
+    """Time that the dependencies between the variables of all factors take, roughly."""
+    structure = model.structure
+    members = np.diff(structure.scope_starts).astype(float)
+    entries = np.diff(structure.factor_offsets).astype(float)
+    return _SECONDS_PER_DEPENDENCY * float((entries * members * (members - 1.0) / 2.0).sum())
 
 
 def _ladder_seconds(model: MarkovRandomField) -> float:

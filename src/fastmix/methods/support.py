@@ -17,7 +17,7 @@ __all__ = ["Support", "error_bounds", "supported"]
 
 TOLERANCE = 0.05  # largest error of a marginal (total variation), and of log Z where it was asked for
 _SHARE = 0.5  # of the time that is left
-_MOST_SECONDS = 10.0  # where no limit was asked for
+_LEAST_SECONDS, _MOST_SECONDS = 1e-3, 10.0  # for bounds; at most where no limit was asked for
 _FIRST_SHARE, _GROWTH = 0.05, 4.0  # of that time, for bounds that show whether more time is worth it
 _LEAST_GAIN = 0.8  # mean error bound after more time, as a fraction of that before, beyond which it is given up
 
@@ -62,7 +62,7 @@ def _find_support(result: InferenceResult, context: Context, memory_limit: float
     whole = Clock(limit)
     share, before = _FIRST_SHARE, np.inf
     while True:
-        seconds = max(1e-3, min(share * limit, whole.left()))
+        seconds = max(_LEAST_SECONDS, min(share * limit, whole.left()))
         found = bracket(result.model, memory_limit=memory_limit, time_limit=seconds, seed=context.seed, progress=None)
         if found.node_lower is None or found.node_upper is None:
             raise ImpossibleModelError(found.stats["reason"])
