@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,9 @@ from fastmix.model import MarkovRandomField
 from fastmix.results import jsonable, provenance
 
 __all__ = ["WarmUpResult", "warm_up"]
+
+_MOMENT = 1.0  # seconds, in which runs on a few variables reach every kernel
+_LITTLE = 1500.0  # bytes, with which nothing is exact
 
 
 @dataclass(frozen=True)
@@ -149,16 +153,35 @@ def _parts() -> Iterator[str]:
         for schedule in ("systematic", "random"):
             fastmix.certify(model, accuracy=0.01, schedule=schedule)
 
+    yield "map"
+    for model in (mixed, attractive, *several, uneven, triples):
+        for method in ("auto", "cut", "expansion", "search"):
+            with suppress(fastmix.FastmixError):  # not every method is for every model
+                fastmix.most_probable(model, method=method, seed=0, time_limit=_MOMENT, progress=None)
+
+    yield "bracket"
+    for model in (mixed, attractive, several[0], uneven, triples):
+        for confidence in (None, 0.9):
+            with suppress(fastmix.FastmixError):
+                fastmix.bracket(
+                    model, memory_limit=_LITTLE, confidence=confidence, seed=0, time_limit=_MOMENT, progress=None
+                )
+
     yield "denoise"
     denoise(np.tile([0.0, 1.0], (6, 3)), seed=0)
+    denoise(np.linspace(0.0, 1.0, 144).reshape(12, 12), seed=0, labels=3)
+    denoise(np.linspace(0.0, 1.0, 144).reshape(12, 12), seed=0, method="loopy-bp")
 
     yield "learn"
     for model in (mixed, uneven):
         rows = fastmix.draw_exact(model, num_draws=100, seed=0)
         given: dict[str, Any] = {"num_states": model.num_states, "seed": 0, "max_iter": 1}
         found = fastmix.learn(rows, objective="pseudo-likelihood", **given).model
-        for moments in ("sampled", "tempered"):
+        for moments in ("exact", "sampled", "tempered"):
             fastmix.learn(rows, moments=moments, num_chains=64, **given)
+        fastmix.learn(rows, objective="pseudo-likelihood", edges="chow-liu", **given)
+        fastmix.learn(rows, objective="pseudo-likelihood", l1=0.1, **given)
+        fastmix.score(found, rows, seed=0)
         fastmix.score(found, rows, method="annealing", num_chains=64, tol=1.0, seed=0)
     chain = [(0, 8), *((8 + k, 9 + k) for k in range(12))]  # of hidden variables with many joint states
     units = np.eye(8, dtype=np.int8)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import hashlib
 import io
 import logging
-import lzma
 import math
 import os
 import time
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -439,23 +436,9 @@ class Checkpoint:
             stream.write(b"%s %d %s\n" % (_FORMAT, _VERSION, hashlib.sha256(content).hexdigest().encode()))
             stream.write(content)
 
-    def _begins_well(self) -> bool:
-        """Whether the file begins as a checkpoint; what atomic_write compresses for its name is seen through."""
-        suffix = os.path.splitext(self.path)[1].lower()
-        opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
-        try:
-            with opened(self.path, "rb") as stream:
-                return bool(stream.read(len(_FORMAT)) == _FORMAT)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            if getattr(error, "errno", None) is not None:  # of the disk
-                raise
-            return False
-
     def _read(self) -> dict[str, NDArray[Any]]:
         from fastmix.io.files import read_bytes
 
-        if not self._begins_well():  # before anything is unpacked
-            raise FormatError(f"{self.path}: not a checkpoint of fastmix")
         # What atomic_write compresses for the sake of its name is read back in the same way, and within the same limit
         # as models: a few kilobytes can stand for gigabytes.
         line, _, content = read_bytes(self.path).partition(b"\n")
