@@ -31,6 +31,7 @@ NUM_GROUPS = 32  # of chains, for standard errors
 _MOST_CONFIGURATIONS = 1 << 22
 # Seconds that exact log Z may take where nothing was asked for, and the share of a limit that planning and, as it is
 # estimated, running may take; twice as much if the estimate is wrong.
+_COUNTED = 1 << 22  # states of data counted at a time
 _EXACT_SECONDS, _EXACT_SHARE = 20.0, 0.3
 # Models on the way of the first, short run, which finds where to put those of the next, and at most how many these are.
 _PILOT, _FIRST = 60, 300
@@ -146,11 +147,21 @@ def uniform_parameters(model: MarkovRandomField) -> FloatArray:
 def independent_parameters(model: MarkovRandomField, data: Dataset) -> FloatArray:
     """Parameters of the independent model with the (smoothed) marginals of the data; its log Z is 0."""
     theta = np.zeros(model.num_parameters)
-    for i, count in enumerate(model.num_states.tolist()):
-        seen = data.states[:, i] != MISSING
-        counts = np.bincount(data.states[seen, i], data.weights[seen], minlength=count)
-        shares = counts / counts.sum() if counts.any() else np.full(count, 1.0 / count)
-        theta[model.unary_offsets[i] : model.unary_offsets[i + 1]] = np.log(0.99 * shares + 0.01 / count)
+    starts, num_entries = model.unary_offsets[:-1], len(model.log_unary)
+    if not num_entries:
+        return theta
+    counts = np.zeros(num_entries)
+    most = max(1, _COUNTED // model.num_variables)
+    for first in range(0, len(data.states), most):
+        rows = data.states[first : first + most]
+        seen = rows != MISSING
+        entries = (rows + starts)[seen]
+        weights = np.broadcast_to(data.weights[first : first + most, None], rows.shape)[seen]
+        counts += np.bincount(entries, weights, minlength=num_entries)
+    totals = np.add.reduceat(counts, starts).repeat(model.num_states)
+    uniform = 1.0 / np.repeat(model.num_states, model.num_states)
+    shares = np.divide(counts, totals, out=uniform.copy(), where=totals > 0.0)
+    theta[:num_entries] = np.log(0.99 * shares + 0.01 * uniform)
     return theta
 
 
