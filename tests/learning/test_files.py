@@ -170,3 +170,26 @@ def test_files_of_spins(tmp_path: Path, text: str) -> None:
         read_table(path)
     assert read_table(path, missing=None).state_names == (("-1", "1"),) * 2
     assert read_table(path, missing=-1).states[0].tolist() == [-1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("w\n1\n2\n", {"weights": "w", "header": True}, "a column beside that of the weights"),
+        ("0,1\n0," + "1" * 200_000 + "\nx,1\n", {"header": False}, "data.csv:2: .*131072"),
+        ("0,1\n0," + "9" * 5000 + "\n", {}, "data.csv:2: "),
+        ("0,1\n0,1\n", {"weights": "7" * 5000}, "there is no column"),
+        ("0,1\n0,1\n", {"weights": "x" * 100_000}, "there is no column"),
+    ],
+)
+def test_hostile_tables(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(FormatError, match=message) as refused:
+        read_table(path, **options)
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("options", [{"num_states": 999_999_999}, {"hidden": 1_000_000_000}, {"hidden": 100_000_000}])
+def test_memory_is_checked_before_it_is_taken(options: dict[str, int]) -> None:
+    with pytest.raises(ResourceError, match=r"num_states|hidden|edges"):
+        learn(np.eye(4, dtype=int), **options)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from learning_models import draws, mixed_model
+from sampled_fits import fit_few_rows
 from scipy import sparse
 
 import fastmix
@@ -448,3 +449,9 @@ def _squares(model: MarkovRandomField) -> float:
     coordinates = Coordinates(model.structure)
     v = coordinates.from_parameters(model.parameters)[0]
     return float(v @ v)
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5, 8])
+def test_sampled_fits_to_few_rows_are_as_good_as_they_say(seed: int) -> None:
+    found = fit_few_rows(seed, max_iter=25)
+    assert found.status is not Status.OK or found.gap <= found.tol

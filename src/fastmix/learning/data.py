@@ -26,6 +26,9 @@ __all__ = [
 MISSING = -1
 _MOST_CATEGORIES = 1000  # different values of a column; with more it is most likely a measured quantity
 _HIDDEN = "hidden "  # and a number: the name of a hidden variable
+_STATE_BYTES = 64.0  # of a state of a variable, in parameters and their copies
+_HIDDEN_BYTES = 256.0  # of a hidden variable, in its name and states beside the rows
+_MOST_DIGITS = 20  # of the number of a column: Python refuses to read thousands of them
 _SHOWN = 5  # unseen states and columns that an error lists
 
 
@@ -89,6 +92,8 @@ class Dataset:
         """The data with columns of hidden binary variables, all missing; their names tell them from the others."""
         if not count:
             return self
+        required = (_HIDDEN_BYTES + 2.0 * self.states.itemsize * len(self.states)) * count
+        check_memory(required, f"hidden {count:,} beside {len(self.states):,} rows", "take fewer hidden variables")
         names = self.variable_names or tuple(str(i) for i in range(len(self.num_states)))
         return replace(
             self,
@@ -486,6 +491,8 @@ def _from_numbers(
         if given.ndim > 0 and given.shape != (n,):
             raise ModelError(f"num_states must be one number or {n}, one for each column, got shape {given.shape}")
         counts = as_state_counts(np.broadcast_to(given, (n,)))
+        required = _STATE_BYTES * float(counts.sum(dtype=np.float64))
+        check_memory(required, f"num_states of up to {counts.max():,}", "number the states that occur from 0")
     else:
         counts = np.maximum(2, highest + 1)
         if counts.max(initial=0) > _MOST_CATEGORIES:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastmix._checks import describe
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, decode_text, display_name, read_bytes
@@ -112,6 +113,8 @@ def read_table(
             if not _is_number(str(cell)) or not 0.0 <= float(cell) < np.inf:
                 raise FormatError(f"{where(row)}: a weight must be a number of at least 0, got {str(cell)!r}")
         heaviness = table[:, column].astype(np.float64)
+        if table.shape[1] == 1:
+            raise FormatError(f"{name}:1: there must be a column beside that of the weights, got it alone")
         table = np.delete(table, column, axis=1)
         names = names if names is None else names[:column] + names[column + 1 :]
     if names is not None and model is not None and model.variable_names is not None:
@@ -214,7 +217,10 @@ def _split(text: str, name: str) -> tuple[list[list[str]], list[int]]:
     if mark in lines[0][1] or '"' in text:
         mark = mark if mark in lines[0][1] else " "
         reader = csv.reader((line.strip(" ") for _, line in lines), delimiter=mark, skipinitialspace=True)
-        rows = [[cell.strip() for cell in row] for row in reader]
+        try:
+            rows = [[cell.strip() for cell in row] for row in reader]
+        except csv.Error as error:  # a cell that is far too long, or a quote that is never closed
+            raise FormatError(f"{name}:{lines[min(reader.line_num, len(lines)) - 1][0]}: {error}") from None
     else:
         rows = [line.split() for _, line in lines]
     if len(rows) != len(lines):
@@ -253,7 +259,7 @@ def _column(weights: str, names: list[str] | None, width: int, where: str) -> in
     if weights.isdecimal() and len(weights) < 19 and int(weights) < width:
         return int(weights)
     known = f"the numbers below {width}" if names is None else ", ".join(names[:5])
-    raise FormatError(f"{where}: there is no column {weights!r} with weights; columns are {known}")
+    raise FormatError(f"{where}: there is no column {describe(weights)} with weights; columns are {known}")
 
 
 def _numbers(cells: NDArray[Any], where: Any, hint: Any, names: list[str] | None, *, categories: bool) -> NDArray[Any]:

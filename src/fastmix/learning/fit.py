@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._clock import Clock
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.annealing import make_pool
 from fastmix.chains.base import Chains
 from fastmix.chains.cuda.device import cuda_available
@@ -51,6 +52,10 @@ _DEVICE_CHAINS, _DEVICE_ANNEALED = 1 << 14, 1 << 13  # on a GPU, where more of t
 # Entries of a table beyond which an unpenalised optimum is at infinity, from which on that is looked into, and by how
 # much those of a smaller tolerance are larger then.
 _LARGEST, _SUSPECT, _GROWTH = 40.0, 5.0, 0.5
+_MANY_EDGES, _NORM_SHARE = (
+    20_000,
+    0.3,
+)  # whose norms take long, and the share of a limit after which histories have none
 _TOLD = 0.5  # residual, below which the state of a variable has more than half of the probability
 
 
@@ -105,10 +110,10 @@ def fit(
                     raise KeyboardInterrupt
             if facts["stats"]["stopped_by"] == "done":
                 job.ledger.keep_fit(v, facts)
-        sizes = model_norms(model)
+        sizes = model_norms(model, job.clock)
     except KeyboardInterrupt:  # the model is there
         facts["status"], facts["stats"]["stopped_by"] = Status.INTERRUPTED, "interrupt"
-        sizes = model_norms(model)
+        sizes = model_norms(model, job.clock)
     result = LearnResult(
         model=model, objective=job.objective, ridge=ridge, l1=l1, within=job.within, norms=sizes,
         num_rows=job.data.num_rows, seed=job.seed, **facts,
@@ -134,6 +139,7 @@ def _solve(
     def report(entry: dict[str, Any], at: FloatArray) -> None:
         k = entry["iteration"]
         often = "gap" in entry or (k & (k - 1) == 0 and k % 3 == 1)  # 1, 4, 16, ..: longer than a small exact step
+        often = often and not job.clock.past(_NORM_SHARE)
         here = model_norms(template.with_parameters(coordinates.to_parameters(at))) if often else None
         history.append({**entry, "norms": here, "seconds": job.clock.seconds()})
         shown = {name: entry[name] for name in ("value", "moment_error", "gap") if entry.get(name) is not None}
@@ -365,8 +371,10 @@ def validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float |
     return float(table.weights @ log_masses(model, table)) - answer.log_z, answer
 
 
-def model_norms(model: MarkovRandomField) -> dict[str, float]:
-    """Norms of the dependency matrix of a model, ``spectral`` and ``inf``."""
+def model_norms(model: MarkovRandomField, clock: Clock = NO_LIMIT) -> dict[str, float]:
+    """Norms of the dependency matrix of a model, ``spectral`` and ``inf``; NaN of a large one once the time is over."""
+    if model.num_edges > _MANY_EDGES and clock.past():
+        return {"spectral": math.nan, "inf": math.nan}
     matrix = dependency_matrix(model)
     return {"spectral": norms.matrix_norm(matrix, "spectral"), "inf": norms.matrix_norm(matrix, "inf")}
 

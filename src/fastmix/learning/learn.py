@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import as_edges, check_backend, check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import Clock, Report, listening
+from fastmix._memory import check_memory
 from fastmix.chains.base import device_of
 from fastmix.errors import Interrupted, ResourceError
 from fastmix.graphs import complete_bipartite_edges, complete_edges
@@ -34,6 +35,7 @@ __all__ = ["learn", "stability"]
 _RIDGES = (1e-1, 1e-2, 1e-3, 1e-4)  # that "auto" tries, in this order
 _LEAST_RIDGE = 1e-3  # beside an l1 term only ridges up to it are tried
 _HALVINGS = range(2, 9)  # of the least l1 that leaves no edge, for those that "auto" tries, before 0
+_EDGE_BYTES = 200.0  # of an edge of two binary variables, in tables, coordinates and their copies
 _LARGEST_GRAPH = 5000  # variables of a complete graph
 
 
@@ -207,6 +209,10 @@ def _graph(edges: Any, n: int, hidden: int) -> IntArray:
             raise ResourceError(
                 f"a complete graph of {n:,} variables is too large: give edges, or use edges='chow-liu'"
             )
+        count = float(n) * hidden if hidden else n * (n - 1) / 2.0
+        check_memory(
+            _EDGE_BYTES * count, f"a graph of {count:,.0f} edges", "take fewer hidden variables, or give edges"
+        )
         return complete_bipartite_edges(n, hidden) if hidden else complete_edges(n)
     return canonical_edges(n + hidden, as_edges(edges, n + hidden))
 

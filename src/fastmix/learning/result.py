@@ -112,7 +112,7 @@ class LearnResult(Framed):
     within : NormBall or None
     norms : mapping
         Norms of the dependency matrix (bound ``sigmoid``) of the model: ``spectral`` and ``inf``. Below 1 Gibbs
-        sampling provably mixes fast.
+        sampling provably mixes fast. NaN of large models where no time was left for them.
     moment_error : float or None
         Largest difference between probabilities of states and pairs of the model and of the data. Penalties and a set
         to stay in keep it above 0.

@@ -36,7 +36,7 @@ __all__ = ["Sampled", "autocorrelations", "sampled_likelihood", "start_chains"]
 
 _FIRST_SWEEPS = 8  # of the first round, 32 for larger models, whose steps take longer; more are an even number too
 _LARGE, _MANY = 64, 4096  # contrasts, and chains beyond which rounds can be short
-_MOST_SWEEPS = 1 << 16
+_MOST_SWEEPS, _CONFIRMING_SWEEPS = 1 << 16, 1 << 10  # of a round, and where as little is promised as is asked for
 _ROWS = 8192  # of the data, for the Hessian
 _ROWS_EACH, _MOST_ROWS = 8, 1 << 16  # configurations for the Hessian: so many for each parameter, and in all
 _LAGS = (1, 2, 4, 8, 16, 32, 64, 128)  # sweeps at which correlations of the energies are measured
@@ -47,13 +47,13 @@ _LARGEST_GAIN = 1.0  # that a step may promise, in nats; it is made shorter beyo
 # What a run carries from round to round: plain data, and arrays.
 _CARRIED = (
     "burn_in", "num_sweeps", "mixed", "bias", "correlations", "_largest", "positions", "lost", "slow", "promised",
-    "share", "most", "length",
+    "share", "most", "length", "confirmed",
 )  # fmt: skip
 _ARRAYS = ("z", "kept", "direction", "_top", "_axis")
 _PATIENCE = 3  # rounds in which chains do not follow, after which replica exchange takes over
 _RUNGS, _PILOT, _STALE = 16, 64, 0.8  # of its first ladder, its rounds, and the rejection that asks for other rungs
 _LADDERS = 256  # at least
-_SOLVER_STEPS = 60  # of conjugate gradients; twice as many proximal ones
+_SOLVER_STEPS, _FINAL_STEPS = 60, 240  # of conjugate gradients, and in the end; twice as many proximal ones
 
 
 @dataclass
@@ -99,7 +99,8 @@ def sampled_likelihood(
 ) -> Sampled:
     """The maximum of the (penalised) likelihood by persistent chains, from v on, in at most ``max_iter`` rounds.
 
-    It ends once a round promises a gain, noise included, of less than ``tol`` in the mean log-likelihood. ``make``
+    It ends once two rounds running promise a gain, noise included, of less than ``tol`` in the mean log-likelihood; the
+    answer is where the second was measured. ``make``
     gives chains, by their number and that of the sets: replica exchange takes over where single chains do not follow
     three rounds running, or at once if they are to be ``tempered``. After every round ``keep`` gets all that is needed
     to go on from there, which ``saved`` gives back.
@@ -116,8 +117,11 @@ def sampled_likelihood(
                 run.temper()
                 run.kept, result.gap = None, math.inf  # what chains that do not follow have promised is no measure
             gradients, difference = run.measure()
-            direction, gap = run.solve(0.5 * (gradients[0] + gradients[1]))
+            mean_gradient = 0.5 * (gradients[0] + gradients[1])
+            direction, gap = run.solve(mean_gradient)
+            measured = run.z
             noise = run.noise(0.5 * (gradients[0] - gradients[1]))
+            slowness = run.slowness(gap, noise)
             result.num_rounds += 1
             worse = run.kept is not None and gap > max(1.5 * run.promised, 4.0 * noise)
             stuck = run.kept is not None and gap > 0.7 * run.promised
@@ -142,12 +146,17 @@ def sampled_likelihood(
             entry: dict[str, Any] = {"iteration": result.num_rounds, "gap": gap, "noise": noise, "step": run.share}
             entry |= {"moment_error": error, "num_sweeps": run.length, "bias_bound": run.bias}
             lost = not run.mixed and not run.positions  # ladders are still to come
-            if gap <= tol and not lost and not run.is_unclear():
+            near = gap <= tol and not lost and not run.is_unclear()
+            sure = near and run.confirmed and noise <= tol
+            if sure and slowness * run.remaining(mean_gradient) <= tol:
                 result.stopped_by, result.gap, result.noise, result.moment_error = "done", gap, noise, error
+                result.v = scaling.to_v(measured)
             elif gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise) or run.is_unclear():
-                run.length = min(2 * run.length, _MOST_SWEEPS)
+                most = _CONFIRMING_SWEEPS if max(gap, noise) <= tol else _MOST_SWEEPS
+                run.length = max(run.length, min(2 * run.length, most))
+            run.confirmed = near
             rounds.end(entry, result.v, partial(run.pack, result))
-        if result.stopped_by == "done" or (ball is None and run.kept is not None and run.promised <= result.gap):
+        if result.stopped_by != "done" and ball is None and run.kept is not None and run.promised <= result.gap:
             result.v = scaling.to_v(run.z)
     if ball is not None:
         result.v = ball(result.v)  # steps stay inside but for rounding
@@ -179,6 +188,7 @@ class _Run:
         large = self.coordinates.num_contrasts > _LARGE and num_chains <= _MANY
         self.length = 4 * _FIRST_SWEEPS if large else _FIRST_SWEEPS  # of a round, in sweeps
         self.burn_in, self.num_sweeps, self.mixed = 4, 0, True
+        self.confirmed = False  # whether the last round promised as little as is asked for
         self.bias: float | None = None
         self.correlations: dict[int, float] = {}
         self.order = template.structure.visit_order[0].astype(np.int64)
@@ -252,7 +262,11 @@ class _Run:
     # -- the gradient -------------------------------------------------------------------------------------------------
 
     def measure(self) -> tuple[list[FloatArray], FloatArray]:
-        """Gradients at z from either half of the sweeps, and moments of the model less those of the data."""
+        """Gradients at z from either half of the sweeps, and moments of the model less those of the data.
+
+        Where the last round promised little enough they are from either half of the chains: those that stay in a mode
+        for a whole round do not show it by how its halves differ.
+        """
         v, num_sweeps = self.scaling.to_v(self.z), self.length
         theta = self.coordinates.to_parameters(v)
         self._load(theta)
@@ -271,7 +285,10 @@ class _Run:
             self._sweep(1)
             if k % between == between - 1:
                 self._snapshots.append(self.chains.get_top_states().astype(np.int16))
-            sums[2 * k // num_sweeps] += self.chains.moments(self._of_the_last)
+            if self.confirmed:
+                sums += [self.chains.moments(weights) for weights in self._halves_of_chains()]
+            else:
+                sums[2 * k // num_sweeps] += 2.0 * self.chains.moments(self._of_the_last)
             self.clock.check()
         if not self.certified:
             # Two modes far apart can have the same energies: the direction in which configurations differ most tells.
@@ -279,7 +296,7 @@ class _Run:
             if self.num_sweeps - swept >= _LAGS[-1] and self.slow > _NOT_MIXED:
                 self.mixed = False
             self.lost = 0 if self.mixed else self.lost + 1
-        halves = [self.coordinates.from_gradient(total / (num_sweeps // 2)) for total in sums]
+        halves = [self.coordinates.from_gradient(total / num_sweeps) for total in sums]
         differences = [half - given for half, given in zip(halves, observed, strict=True)]
         gradients = [self.scaling.pull(difference + self.ridge * v) for difference in differences]
         return gradients, 0.5 * (differences[0] + differences[1])
@@ -309,6 +326,14 @@ class _Run:
         self.chains.load(np.stack([base, theta]), np.stack([1.0 - s, s], axis=1))
         self._of_the_last = np.zeros(len(s) * count)
         self._of_the_last[-count:] = len(s)
+
+    def _halves_of_chains(self) -> FloatArray:
+        """Weights of all configurations for means over either half of the chains at the last set."""
+        count = self.chains.num_chains
+        weights = np.zeros((2, self.chains.num_sets, count))
+        weights[0, -1, : count // 2] = self.chains.num_sets * count / (count // 2)
+        weights[1, -1, count // 2 :] = self.chains.num_sets * count / (count - count // 2)
+        return weights.reshape(2, -1)
 
     def is_unclear(self) -> bool:
         """Whether a round was too short to tell if chains go from mode to mode."""
@@ -373,7 +398,8 @@ class _Run:
         weights /= weights.sum()
         self._hessian = self._quadratic(self.coordinates, rows, weights)
         # A covariance of few rows has eigenvalues that are much too small: something is added to its diagonal.
-        self._shrink = min(1.0, 1.5 * (self.coordinates.size * float((weights**2).sum())) ** 2)
+        self._rows_each = 1.0 / (self.coordinates.size * float((weights**2).sum()))
+        self._shrink = min(1.0, 1.5 / self._rows_each**2)
         for _ in range(3):
             self._axis = self._hessian.apply(self._linear(self._axis))[: len(self._axis)]
             self._axis /= max(1e-300, float(np.linalg.norm(self._axis)))
@@ -394,10 +420,34 @@ class _Run:
     def solve(self, gradient: FloatArray) -> tuple[FloatArray, float]:
         """The step to the least value of the quadratic model, and what it gains there."""
         self._model_here()
+        return self._step(gradient)
+
+    def _step(self, gradient: FloatArray, num_steps: int = _SOLVER_STEPS) -> tuple[FloatArray, float]:
         if self.ball is None and not self.l1:
-            step = -self._conjugate(gradient)
+            step = -self._conjugate(gradient, num_steps)
             return step, -0.5 * float(gradient @ step)
         return self._proximal(self.z, gradient)
+
+    def remaining(self, gradient: FloatArray) -> float:
+        """What is left to gain by the quadratic model as it is, where its rows are many enough for it.
+
+        What is added to its diagonal makes steps shorter, and hides what flat directions promise.
+        """
+        added, self._shrink = self._shrink, 0.0 if self._rows_each >= _ROWS_EACH / 2.0 else self._shrink
+        gap = self._step(gradient, _FINAL_STEPS)[1]
+        self._shrink = added
+        return gap
+
+    def slowness(self, gap: float, noise: float) -> float:
+        """By how much more there is to gain than a round promises, as the last step has shown, 1 at least.
+
+        A step with the share s of one to the optimum leaves ``(1 - s)^2`` of the gain. Where it leaves more, and noise
+        does not tell why, such steps go only a part of the way: the objective is far from a quadratic one.
+        """
+        if self.kept is None or gap < 3.0 * noise or not 0.0 < self.promised < math.inf:
+            return 1.0
+        part = (1.0 - math.sqrt(min(1.0, gap / self.promised))) / self.share
+        return 1.0 / min(1.0, max(part, 1e-3))
 
     def towards(self, z: FloatArray, direction: FloatArray) -> FloatArray:
         """A part of a step; tables that a whole one makes 0 are 0 at once."""
