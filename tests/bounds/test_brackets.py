@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ from fastmix.bounds.lower import Lower
 from fastmix.bounds.terms import Terms, blanket_bounds, combine, find_terms, tighten
 from fastmix.bounds.upper import Upper, crude_upper, sampled_bounds
 from fastmix.bounds.walks import _fields, _mirror, follow_walks, walk_bounds
+from fastmix.bounds.work import Work
 from fastmix.exact.search import order_cost
 from fastmix.results import InferenceResult, Status
 from strategies import seeds
@@ -367,6 +369,52 @@ def test_bad_arguments_are_named() -> None:
     for given in ({"confidence": 1.5}, {"confidence": 0.0}, {"num_draws": 1}, {"memory_limit": -1}, {"time_limit": 0}):
         with pytest.raises(ValueError, match=next(iter(given))):
             fastmix.bracket(model, **given)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bounds_are_never_looser_than_before(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each bound that is found on the way holds, and none undoes an earlier one."""
+    model = random_small(seed, forbidden=False)
+    log_z, by_state = truth(model)
+    found: list[tuple[float, float]] = []
+    plain = Work._take
+
+    def take(work: Work, *given: Any) -> None:
+        plain(work, *given)
+        found.append(work.log_z)
+        assert work.terms is not None
+        slack = 1e-12 * (1.0 + abs(log_z))
+        assert (work.states[0] <= left_of(work.terms, by_state) - work.constant + slack).all()
+        assert (work.states[1] >= left_of(work.terms, by_state) - work.constant - slack).all()
+
+    monkeypatch.setattr(Work, "_take", take)
+    result = fastmix.bracket(model, memory_limit=64, time_limit=0.3, seed=seed)
+    assert [low for low, _ in found] == sorted(low for low, _ in found)
+    assert [high for _, high in found] == sorted((high for _, high in found), reverse=True)
+    if found and not result.exact:
+        assert result.gap <= (found[-1][1] - found[-1][0]) * (1.0 + 1e-9) + 1e-9
+
+
+@pytest.mark.parametrize("family", ["isolated", "grid", "complete", "large tables"])
+def test_a_limit_ends_large_models(family: str) -> None:
+    """A coarse guard: first bounds of large models come from whole arrays, and what takes longer is not begun."""
+    rng = np.random.default_rng(0)
+    if family == "isolated":
+        n = 200_000
+        model = MarkovRandomField(np.full(n, 2), rng.normal(size=2 * n), np.zeros((0, 2), dtype=np.int64), np.zeros(0))
+    elif family == "grid":
+        model = instances.ising_grid(200, 200, coupling_max=1.0, seed=0)
+    elif family == "complete":
+        pairs = list(itertools.combinations(range(400), 2))
+        model = MarkovRandomField.ising(pairs, 0.05 * rng.normal(size=len(pairs)), rng.normal(size=400))
+    else:
+        edges = np.array(sorted(fastmix.graphs.grid_edges(8, 8).tolist()))
+        model = MarkovRandomField(np.full(64, 80), rng.normal(size=64 * 80), edges, rng.normal(size=len(edges) * 6400))
+    began = time.process_time()
+    result = fastmix.bracket(model, time_limit=0.2, seed=0)
+    assert time.process_time() - began - result.stats["compile_seconds"] < 10.0
+    assert result.log_z_lower <= result.log_z_upper
+    assert result.exact == (family == "isolated")
 
 
 def test_interrupting_keeps_the_best() -> None:

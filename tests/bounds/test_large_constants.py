@@ -33,6 +33,13 @@ def test_no_bracket_misses_the_truth(seed: int) -> None:
         assert missed(result, model, evidence) == []
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_mean_field_bounds_from_below(seed: int) -> None:
+    model, evidence = random_with_constants(seed)
+    found = fastmix.mean_field(model, evidence=evidence, num_starts=2, seed=seed)
+    assert found.log_z_lower <= exact_states(model, evidence)[0]
+
+
 def test_the_check_can_fail() -> None:
     model, _ = random_with_constants(1)
     result = fastmix.bracket(model, seed=0)

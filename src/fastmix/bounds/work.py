@@ -43,6 +43,7 @@ _SHARE_OF_MEAN_FIELD = 0.1  # of what is left
 _SECONDS_PER_START = 1e-7  # of an entry, for what mean field begins with
 _SECONDS_PER_PAIR = 2e-6  # of making the fields that walks go through
 _SECONDS_PER_TERM = 3e-5  # of making terms and plans
+_SECONDS_PER_VALUE = 4e-7  # of an entry, of making covers and of the first step
 _SHARE_OF_WALKS = 0.1  # of the time, and what is left in the end
 _SHARE_OF_LOWER = 0.6  # of what the covers and a first step leave
 _SHARE_OF_FIRST_START = 0.3  # of the time for starts of the lower bound: if it takes more there is no second one
@@ -218,7 +219,7 @@ class Work:
     def _table_entries(self, terms: Terms, clock: Clock) -> float:
         """The limit on tables: what fits memory, and the time often enough."""
         n = max(1, terms.num_variables)
-        if clock.left() < _SECONDS_PER_TERM * terms.num_terms:
+        if clock.left() < _SECONDS_PER_TERM * terms.num_terms + _SECONDS_PER_VALUE * len(terms.values):
             raise OutOfTimeError
         seconds = min(clock.left(), 60.0) / _EVALUATIONS / 2.0
         entries = min(seconds / _SECONDS_PER_ENTRY / n, self.memory / 24.0 / n, _MOST_ENTRIES)

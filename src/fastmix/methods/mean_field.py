@@ -109,9 +109,20 @@ class MeanField(Method):
                 "history": [run.history for run in runs],
                 "note": _NO_PRODUCT if runs[best].bound == -math.inf else "", "stopped_by": stopped_by,
             },
-            log_z_lower=runs[best].bound,
+            log_z_lower=_rounded_down(model, runs[best].bound),
             start_bounds=np.array([run.bound for run in runs]),
         )  # fmt: skip
+
+
+def _rounded_down(model: MarkovRandomField, bound: float) -> float:
+    """A lower bound on log Z less what rounding can have made of it, the rounding of a large constant included."""
+    from fastmix.bounds.terms import log_size, rounding
+
+    if bound == -math.inf:
+        return bound
+    terms = rounding(3.0 * model.num_parameters, log_size(model.replace(log_constant=0.0)))
+    error = terms + 4.0 * math.ulp(max(abs(bound), abs(model.log_constant)))
+    return math.nextafter(bound - error, -math.inf)
 
 
 def mean_field(
