@@ -8,7 +8,7 @@ import numpy as np
 
 from fastmix._arrays import FloatArray
 from fastmix._clock import Clock
-from fastmix.errors import ImpossibleModelError
+from fastmix.errors import ImpossibleModelError, ResourceError
 from fastmix.methods.base import Context
 from fastmix.model import MarkovRandomField
 from fastmix.results import InferenceResult, Status
@@ -43,6 +43,8 @@ def supported(result: InferenceResult, context: Context, memory_limit: float | N
     except KeyboardInterrupt:
         stats = {**result.stats, "stopped_by": "interrupt"}
         return replace(result, status=Status.INTERRUPTED, stats=stats)
+    except ResourceError as error:
+        support = Support(False, f"bounds were not found: {error}", 1.0)
     stats = dict(result.stats)
     stats["largest_error_bound"] = support.largest_error
     stats["guarantee" if support.is_enough else "note"] = support.text
