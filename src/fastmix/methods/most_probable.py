@@ -420,8 +420,10 @@ class _Search:
         tree = plan_tree(model_factors(self.model), memory_limit=self.memory_limit, clock=self.clock.part(0.25))
         if tree.seconds > _DOUBT * self.clock.left() and not self.alone:
             raise ResourceError(f"exact inference takes about {tree.seconds:.2g} s, over the time limit")
+        # Where the estimate does not fit, and might be wrong, a search must have its time, too.
+        share = 1.0 if self.alone else 0.9 if tree.seconds <= self.clock.left() else 0.6
         try:
-            _, states = tree.most_probable(self.clock.part(1.0 if self.alone else 0.6))
+            _, states = tree.most_probable(self.clock.part(share))
         except ModelError as error:
             raise impossible(self.given) from error
         self.upper = self.offer(np.asarray(states))
