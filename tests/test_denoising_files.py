@@ -190,3 +190,29 @@ def test_a_photograph_in_seconds(shared_data: Path) -> None:
     assert result.error_rate is not None
     assert result.error_rate < 0.25
     assert result.stats["seconds"] < 120  # about 10 on two idle cores
+
+
+def test_learning_the_settings_ends_with_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastmix._clock import Clock
+    from fastmix.denoising import fitting
+
+    drawn = []
+    draw = fitting._draw
+    monkeypatch.setattr(fitting, "_draw", lambda *given: drawn.append(1) or draw(*given))
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        image = rng.random((30, 40))
+        fitting.fit_picture(image, None, 0, clock=Clock(1e-6))
+        assert not drawn
+    fitting.fit_picture(image, None, 0, clock=Clock(1000.0))
+    assert len(drawn) == 8
+
+
+@pytest.mark.parametrize("labels", [1000, 1_000_000, 10**12])
+def test_labels_that_do_not_fit_the_memory_are_refused(labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastmix.denoising import fitting
+
+    monkeypatch.setattr(fitting, "_clusters", None)  # nothing is allocated
+    monkeypatch.setattr(_memory, "available_memory", lambda: 2**30)
+    with pytest.raises(ResourceError, match=r"labels needs .*ask for fewer labels"):
+        denoise(np.zeros((20, 20)), labels=labels)

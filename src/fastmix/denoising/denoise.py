@@ -116,7 +116,7 @@ def denoise(
         One of :func:`fastmix.infer`. By default ``annealed`` (see :func:`fastmix.denoising.anneal`) for two labels and
         for those asked for, ``loopy-bp`` for a photograph.
     time_limit : float, optional
-        Seconds for the method, less those that learning its settings took.
+        Seconds for all; learning the settings ends after a fifth of them.
     seed, num_threads, backend, progress, **options
         As for :func:`fastmix.infer`; options are those of the method.
 
@@ -159,7 +159,7 @@ def denoise(
         clock = Clock(time_limit, listener=listener, what="denoise")
         if noise is None:
             clean, observed = None, check_grey(grey)
-            fit = fit_picture(observed, labels, seed, coupling=coupling, data_weight=data_weight)
+            fit = fit_picture(observed, labels, seed, coupling=coupling, data_weight=data_weight, clock=clock)
         else:
             clean = binarise(grey)
             observed = add_noise(clean, noise=noise, seed=seed)

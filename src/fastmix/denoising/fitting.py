@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix.denoising.posterior import agreement, data_scores, label_model
+from fastmix._clock import NO_LIMIT, Clock
+from fastmix.denoising.posterior import agreement, check_size, data_scores, label_model
 from fastmix.model import MarkovRandomField
 
 __all__ = ["Fit", "fit_picture", "noise_level"]
 
 _ROUNDS, _SWEEPS = 8, 4
+_FIT_SHARE = 0.2  # of a time limit
 _MOST_FITTED = 60_000  # pixels that the fit looks at: a part of a larger picture
 _LARGEST_COUPLING = 4.0
 _LEAST_NOISE = 1.0 / 512.0  # half a step of 8 bits
@@ -88,8 +90,9 @@ def fit_picture(
     *,
     coupling: float | None = None,
     data_weight: float | None = None,
+    clock: Clock = NO_LIMIT,
 ) -> Fit:
-    """Levels, noise and coupling of a picture; what is given is kept.
+    """Levels, noise and coupling of a picture; what is given is kept, and what a fifth of the time has no room for.
 
     ``num_labels`` None finds out: 2 for a picture whose noise explains all that two levels leave, otherwise evenly
     spaced levels between which the result is smooth.
@@ -111,11 +114,14 @@ def fit_picture(
         labels = np.abs(blurred(part, radius)[..., None] - levels).argmin(-1)
     if flips:
         levels = values.astype(np.float64)
+    check_size(image.shape[0], image.shape[1], len(levels))  # of the whole picture, before its part is fitted
     reach = _REACH * _step(levels) if smooth else None
     variance = noise**2 + _step(levels) ** 2 / 12.0 if smooth else None  # known where the levels are a scale
     fit = Fit(levels, 0.5 if coupling is None else coupling, 1.0, reach, 0.0, noise, smooth)
     fit = _noise_fit(fit, part, labels, variance, flips, data_weight)
     for k in range(_ROUNDS):
+        if clock.past(_FIT_SHARE):
+            break
         labels = _draw(fit.model(part), labels, seed + k)
         if not (smooth or flips):
             fit = replace(fit, levels=_means(part, labels, fit.levels))
