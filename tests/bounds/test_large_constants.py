@@ -40,6 +40,14 @@ def test_mean_field_bounds_from_below(seed: int) -> None:
     assert found.log_z_lower <= exact_states(model, evidence)[0]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_certificates_do_not_meet_constants(seed: int) -> None:
+    model, _ = random_with_constants(seed, scales=(0.05, 0.1, 0.2))
+    found, bare = (fastmix.certify(m) for m in (model, move_constants(model)))
+    assert found.norm_value == bare.norm_value
+    assert found.num_sweeps == bare.num_sweeps
+
+
 def test_the_check_can_fail() -> None:
     model, _ = random_with_constants(1)
     result = fastmix.bracket(model, seed=0)

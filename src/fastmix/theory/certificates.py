@@ -20,6 +20,7 @@ from fastmix._checks import check_accuracy, check_choice, check_count, check_fla
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import UnfitMethodError
 from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.centre import move_constants
 from fastmix.results import Framed, Status, as_plain, plain_evidence, provenance
 from fastmix.theory import norms
 from fastmix.theory.bias import Decay, Iteration, Schedule, Target, check_schedule, safe_matrix
@@ -313,7 +314,7 @@ def certify(
         if schedule is not None or order is not None:
             check_schedule(schedule or "systematic", order, model.num_variables)
         undefined = undefined_conditional(model)
-        reduced = model.drop_forbidden_states() if model.has_forbidden else model
+        reduced = model.drop_forbidden_states() if model.has_forbidden else move_constants(model)
         found: list[Certificate] = []
         others: dict[str, dict[str, Any]] = {}
         if criterion in ("auto", "dobrushin"):
