@@ -208,11 +208,11 @@ def test_a_batch_whose_workers_are_silent_goes_on(
     monkeypatch.setattr(batch, "_WORKER_SECONDS", 0.2)
     names = ["one.uai", "two.uai", "three.uai"]
     make_models(*names)
-    expected = run("infer", *names, "--time-limit", "0.1", "--json")
+    expected = run("infer", *names, "--time-limit", "0.5", "--json")
     monkeypatch.setattr("fastmix.cli.console.workers", lambda *_: nullcontext(Silent(*answered)))
-    outcome: Outcome = run("infer", *names, "--time-limit", "0.1", "--json")
+    outcome: Outcome = run("infer", *names, "--time-limit", "0.5", "--json")
     rows = zip(json.loads(outcome.out)["files"], json.loads(expected.out)["files"], strict=True)
     assert all({**one, "seconds": 0} == {**other, "seconds": 0} for one, other in rows)
     left = 3 if not answered or not answered[0] else 2
-    assert "the executor gave no answer for 0.4 s" in outcome.err
+    assert "the executor gave no answer for 1.2 s" in outcome.err
     assert f"this process goes on with {left} of 3 files" in outcome.err

@@ -186,7 +186,7 @@ def test_refusals():
         (lambda: PiecewiseKL([[0.5]]), r"pieces\[0\] must list rows"),
         (lambda: PiecewiseKL([[-1]]), r"pieces\[0\] must list rows"),
         (lambda: PiecewiseKL(smoothing=-0.1), "smoothing must be a number of at least 0, got -0.1"),
-        (lambda: KL(memory_limit=0.0), "memory_limit must be positive, got 0.0"),
+        (lambda: KL(memory_limit=0.0), "memory_limit must be a positive number of bytes, got 0.0"),
     ],
 )
 def test_settings_check_themselves(make, message):

@@ -251,8 +251,8 @@ def bracket(
             work.finish_zero(str(error))
         result = BracketResult(
             model=model,
-            log_z_lower=work.log_z[0],
-            log_z_upper=work.log_z[1],
+            log_z_lower=float(work.log_z[0]),
+            log_z_upper=float(work.log_z[1]),
             node_lower=None if work.nodes is None else work.nodes[0],
             node_upper=None if work.nodes is None else work.nodes[1],
             confidence=work.confidence,
