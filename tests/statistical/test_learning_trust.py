@@ -26,7 +26,7 @@ def test_no_mode_is_lost(part: int, tell: Tell) -> None:
     for seed in tried:
         case = draw_modes(1000 + seed)
         rows = case.rows[seed % len(case.rows)]
-        found = score(case.model, rows, method="annealing", seed=seed, time_limit=30.0)
+        found = score(case.model, rows, method="annealing", seed=seed, time_limit=60.0)
         far = abs(found.log_z - case.log_z) > 5.0 * found.log_z_std_error
         if found.status is Status.OK and far:
             wrong.append(seed)

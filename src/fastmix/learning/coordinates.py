@@ -169,6 +169,13 @@ class Coordinates:
         """The largest of these probabilities."""
         return float(np.abs(self.to_probabilities(difference)).max(initial=0.0))
 
+    def from_fields(self, unary: FloatArray) -> FloatArray:
+        """The v of vectors alone, as ``model.log_unary``; all tables are 0."""
+        v = np.zeros(self.size)
+        for q, entries, places in self._variable_groups:
+            v[places] = unary[entries] @ q
+        return v
+
     def from_parameters(self, theta: FloatArray) -> tuple[FloatArray, float]:
         """The v of any finite parameters, and the constant by which their log-weights are larger."""
         structure = self.structure

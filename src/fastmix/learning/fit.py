@@ -56,6 +56,8 @@ _MANY_EDGES, _NORM_SHARE = (
     20_000,
     0.3,
 )  # whose norms take long, and the share of a limit after which histories have none
+# Chains at least, and what a sweep of all may take: a share of a time limit, by pairs of neighbors per second.
+_FEWEST_CHAINS, _SWEEP_SHARE, _PAIRS_PER_SECOND = 64, 0.02, 2e9
 _TOLD = 0.5  # residual, below which the state of a variable has more than half of the probability
 
 
@@ -224,6 +226,8 @@ def _sample(
         v = first.v
         if first.stopped_by == "interrupt":
             return Sampled(v, stopped_by="interrupt"), "cpu"
+    if job.clock.past():
+        return Sampled(v, stopped_by="time_limit"), "cpu"
     clock = job.clock.part(0.7) if job.validation is not None else job.clock
     place = "cpu"
 
@@ -258,6 +262,9 @@ def _sample(
     # By Dobrushin's criterion, whose bias the rounds follow; widths are for random updates.
     proven = job.within is not None and job.within.certified and job.within.norm != "width"
     usual = _DEVICE_CHAINS if job.on_device else 1024 if coordinates.num_contrasts <= 32 else 4096
+    if job.clock.limit is not None:  # the limit that was given, not what is left of it: chains do not depend on speed
+        affordable = _SWEEP_SHARE * job.clock.limit * _PAIRS_PER_SECOND / max(1, template.num_edges)
+        usual = max(_FEWEST_CHAINS, min(usual, int(affordable)))
     answer = sampled_likelihood(
         template, make, data, data_term, v, scaling, **common, num_chains=job.num_chains or usual,
         tempered=job.moments == "tempered", certified=proven,
@@ -331,7 +338,7 @@ def _first(
         own = Coordinates(start.structure)
         v, _ = own.from_parameters(start.parameters)
         return coordinates.gather(v[: own.num_contrasts], own.matrix(v))
-    v = coordinates.from_parameters(independent_parameters(template, data))[0]
+    v = coordinates.from_fields(independent_parameters(template, data))
     if job.hidden:  # hidden variables must differ from each other to become different
         rng = np.random.default_rng([job.seed, 3])
         v[coordinates.num_contrasts :] = 0.02 * rng.standard_normal(coordinates.size - coordinates.num_contrasts)
