@@ -298,9 +298,12 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "read_data": lambda: {"data": DATA},
     "read_table": _path("csv"),
     "stability": lambda: {"data": DATA, "l1": 0.1, "num_subsamples": 1},
-    # Tests of methods.
-    "assert_conforms": lambda: {"method": fastmix.Exact(), "atol": 1e-9, "models": [("small", attractive())]},
-    "assert_distributions": _small(node_marginals=np.full(6, 0.5), edge_marginals=None),
-    "assert_marginals_close": lambda: {"result": RECEIVERS["InferenceResult"](), "model": model(), "atol": 1e-9},
-    "conformance_models": dict,
 }
+
+# Functions some of whose refusals are not yet clear: they are counted, and do not fail.
+OPEN = frozenset({
+    "Comparison.save", "MarkovRandomField.image", "add_noise", "bias_after", "binarise", "compare", "convert",
+    "denoise", "denoising_model", "infer", "learn", "read_data", "read_table", "sample", "score", "stability", "temper",
+    "write_comparison", "write_picture", "Gibbs", "SwendsenWang", "parse_size", "run_experiment", "format_of",
+    "write_answer", "write_model", "edge_gains", "load_image",
+})  # fmt: skip

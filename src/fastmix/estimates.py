@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray
+from fastmix._checks import describe
 
 __all__ = ["Estimate", "joint_frequencies", "mean_of", "variance_of"]
 
@@ -59,12 +60,14 @@ class Estimate:
 
 def mean_of(function: Callable[[NDArray[Any]], Any], draws: NDArray[Any]) -> Estimate:
     """The expectation of a function of a configuration over draws (chains, draws, n)."""
+    check_function(function)
     groups = _groups(_values(function, draws)).mean(axis=1)
     return _estimate(groups.mean(axis=0), _spread(groups))
 
 
 def variance_of(function: Callable[[NDArray[Any]], Any], draws: NDArray[Any]) -> Estimate:
     """The variance of a function of a configuration over draws (chains, draws, n), by the jackknife over groups."""
+    check_function(function)
     values = _values(function, draws)
     values = values - values.mean(axis=(0, 1))  # the difference of two large squares would lose digits
     first, second = (_groups(part).mean(axis=1) for part in (values, values**2))
@@ -124,3 +127,9 @@ def _spread(groups: FloatArray) -> FloatArray:
 def _estimate(value: Any, error: Any) -> Estimate:
     """Plain numbers where there is one only."""
     return Estimate(float(value), float(error)) if np.ndim(value) == 0 else Estimate(value, error)
+
+
+def check_function(function: Any) -> None:
+    """A TypeError for what cannot be called."""
+    if not callable(function):
+        raise TypeError(f"function must be a function of configurations, got {describe(function)}")

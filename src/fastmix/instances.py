@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fastmix import graphs
 from fastmix._arrays import IntArray
-from fastmix._checks import as_edges, as_state_counts, check_count, check_positive, check_seed
+from fastmix._checks import as_array, as_edges, as_state_counts, check_count, check_flag, check_positive, check_seed
 from fastmix.model import MarkovRandomField
 from fastmix.model.build import check_model_memory, offsets_of
 
@@ -222,7 +222,7 @@ def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: f
     MarkovRandomField(3 variables of 2 to 4 states, 2 edges)
     """
     pairs = as_edges(edges)
-    if np.ndim(num_states) == 0:
+    if as_array("num_states", num_states, "be a number or a vector of whole numbers").ndim == 0:
         states = check_count("num_states", num_states, least=1)
         count = int(pairs.max()) + 1 if len(pairs) else 0
         check_model_memory(count, count * states, len(pairs), len(pairs) * states**2)
@@ -244,7 +244,7 @@ def _random_model(
     edges: IntArray, n: int, potts: int | None, coupling_max: float, attractive: bool, field_max: float, seed: int
 ) -> MarkovRandomField:
     """A Potts model of some states, or an Ising model, with uniform fields and couplings on a graph."""
-    states = potts or 2
+    states, attractive = potts or 2, check_flag("attractive", attractive)
     check_model_memory(n, n * states, len(edges), len(edges) * states**2)
     rng = np.random.default_rng(check_seed(seed))
     # Scaled from [0, 1) by hand: Generator.uniform overflows when the width of the interval does.

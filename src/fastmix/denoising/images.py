@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_count, require
+from fastmix._checks import as_list, as_path, check_count, describe, require
 from fastmix.denoising.posterior import as_grey, check_size
 from fastmix.errors import FormatError, ResourceError
 from fastmix.io.files import atomic_write
@@ -78,10 +78,13 @@ def load_image(
     from PIL import ImageOps, UnidentifiedImageError
 
     if size is not None:
-        if len(size) != 2:
-            raise ValueError(f"size must be a width and a height, got {size!r}")
-        for side in size:
-            check_count("size", side, least=2)
+        sides = as_list("size", size, "a width and a height")
+        if len(sides) != 2:
+            raise ValueError(f"size must be a width and a height, got {describe(size)}")
+        width, height = (check_count("size", side, least=2) for side in sides)
+        size = width, height
+    path = as_path("path", path)
+    max_pixels = check_count("max_pixels", max_pixels, least=1)
     if not os.path.exists(path):
         raise FileNotFoundError(f"{path}: no such file")
     try:
@@ -131,6 +134,8 @@ def parse_size(text: str) -> tuple[int, int]:
     >>> parse_size("120x80")
     (120, 80)
     """
+    if not isinstance(text, str):
+        raise ValueError(f"text must be a size such as 120x80, got {describe(text)}")
     match = re.fullmatch(r"\s*([0-9]{1,9})\s*[xX×]\s*([0-9]{1,9})\s*", text)
     size = (int(match[1]), int(match[2])) if match else (0, 0)
     if min(size) < 2:
@@ -152,6 +157,7 @@ def write_comparison(result: DenoiseResult, path: str | os.PathLike[str], *, ori
     original : float array (rows, cols), optional
         The clean picture, where it is known.
     """
+    _check_result(result)
     kind = _picture_kind(path)
     panels: list[tuple[str, Any]] = [("noisy", result.observed), ("denoised", result.picture)]
     if len(result.levels) == 2:
@@ -165,6 +171,7 @@ def write_comparison(result: DenoiseResult, path: str | os.PathLike[str], *, ori
 
 def write_picture(result: DenoiseResult, path: str | os.PathLike[str]) -> None:
     """Write the restored picture alone, at the size of the one that went in; the suffix sets the format."""
+    _check_result(result)
     kind = _picture_kind(path)
     with atomic_write(path, binary=True) as stream:
         _pillow().fromarray(_pixels(result.picture)).save(stream, format=kind)
@@ -247,3 +254,9 @@ def _deep_grey(image: Any, kind: str | None) -> FloatArray:
 def _turned(size: tuple[int, int], width: int, height: int) -> tuple[int, int]:
     long, short = max(size), min(size)
     return (long, short) if width >= height else (short, long)
+
+
+def _check_result(result: Any) -> None:
+    """A TypeError for what :func:`fastmix.denoising.denoise` does not give."""
+    if not all(hasattr(result, name) for name in ("picture", "observed", "labels")):
+        raise TypeError(f"result must be what denoise gives, got {describe(result)}")

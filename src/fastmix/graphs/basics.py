@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastmix._arrays import BoolArray, IntArray
-from fastmix._checks import as_edges, check_count, check_seed
+from fastmix._checks import as_array, as_edges, as_index, check_count, check_seed
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
@@ -125,6 +125,7 @@ class Adjacency:
 
     def neighbors_of(self, variable: int) -> IntArray:
         """Neighbors of one variable, ascending (a view)."""
+        variable = as_index("variable", variable, {}, self.num_variables)
         return self.neighbors[self.indptr[variable] : self.indptr[variable + 1]]
 
 
@@ -327,7 +328,7 @@ def check_coloring(edges: npt.ArrayLike, colors: npt.ArrayLike) -> None:
     Traceback (most recent call last):
     fastmix.errors.ModelError: colors must differ along every edge, got 2 at both ends of edge [0, 1]
     """
-    values = np.asarray(colors)
+    values = as_array("colors", colors, "be a vector of integers")
     if values.ndim != 1 or (values.size and not np.issubdtype(values.dtype, np.integer)):
         raise ModelError(f"colors must be a vector of integers, got dtype {values.dtype} and shape {values.shape}")
     if values.size and values.min() < 0:

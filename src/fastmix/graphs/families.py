@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastmix._arrays import IntArray
-from fastmix._checks import check_seed
+from fastmix._checks import as_array, as_float_array, check_flag, check_seed, describe
 from fastmix.errors import ModelError
 from fastmix.graphs.basics import canonical_edges, check_graph_memory, check_size
 
@@ -64,7 +64,8 @@ def hexagonal_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
     >>> hexagonal_edges(2, 3).tolist()
     [[0, 1], [0, 3], [1, 2], [2, 5], [3, 4], [4, 5]]
     """
-    if torus and (rows % 2 or cols % 2):
+    rows, cols = check_size("rows", rows), check_size("cols", cols)
+    if check_flag("torus", torus) and (rows % 2 or cols % 2):
         raise ModelError(f"rows and cols must be even for a hexagonal lattice on a torus, got {rows} and {cols}")
     edges = grid_edges(rows, cols, torus)
     (r, c), (down, _) = np.divmod(edges[:, 0], cols), np.divmod(edges[:, 1], cols)
@@ -88,6 +89,7 @@ def lattice_edges(box: dict[str, int], steps: Sequence[tuple[int, ...]], torus: 
 
     On a torus steps go past the sides, where that makes new edges.
     """
+    torus = check_flag("torus", torus)
     sizes = tuple(check_size(name, size) for name, size in box.items())
     n = check_size(" * ".join(box), math.prod(sizes))
     check_graph_memory(n, len(steps) * n)
@@ -169,9 +171,13 @@ def erdos_renyi_edges(num_variables: int, probability: float, seed: int) -> IntA
     (45, 0)
     """
     n = check_size("num_variables", num_variables)
-    p = float(probability)
+    p = (
+        float(as_float_array("probability", probability))
+        if as_array("probability", probability, "be a number").ndim == 0
+        else math.nan
+    )
     if not 0.0 <= p <= 1.0:
-        raise ModelError(f"probability must be between 0 and 1, got {probability}")
+        raise ModelError(f"probability must be between 0 and 1, got {describe(probability)}")
     rng = np.random.default_rng(check_seed(seed))
     total = n * (n - 1) // 2
     check_graph_memory(n, total * p)

@@ -8,11 +8,11 @@ or not at all. A format of models is one :class:`Format`; :func:`register_format
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from fastmix._checks import as_path, describe
 from fastmix.errors import FormatError
 from fastmix.io import bif, ergo, npz, uai, xmlbif
 from fastmix.io.answers import (
@@ -20,7 +20,7 @@ from fastmix.io.answers import (
     write_pr,
 )  # fmt: skip
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
-from fastmix.model import MarkovRandomField
+from fastmix.model import check_model, MarkovRandomField
 from fastmix.model.network import BayesianNetwork
 
 __all__ = [
@@ -89,6 +89,8 @@ def register_format(new: Format) -> None:
     -----
     Content is offered to the latest format first; what none of them claims is read in the first, UAI.
     """
+    if not isinstance(new, Format):
+        raise TypeError(f"new must be a Format, got {describe(new)}")
     for known in _FORMATS:
         if known.name == new.name or set(known.suffixes) & set(new.suffixes):
             raise ValueError(f"a format must have a name and suffixes of its own, got {new.name!r}, {new.suffixes}")
@@ -102,7 +104,7 @@ def formats() -> tuple[Format, ...]:
 
 def format_of(path: PathLike) -> Format:
     """The format that the end of a file's name chooses for writing; the first, UAI, for ``-``."""
-    name = os.fspath(path)
+    name = as_path("path", path)
     if name == "-":
         return _FORMATS[0]
     for known in _FORMATS:
@@ -229,6 +231,7 @@ def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
         ...
     ValueError: the name of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got 'two.txt'
     """
+    check_model(model)
     chosen = format_of(path)
     with atomic_write(path, binary=True) as stream:
         assert chosen.write is not None

@@ -23,11 +23,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import describe
+from fastmix._checks import as_array, as_float_array, as_list, as_path, as_state_counts, check_choice, describe
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes, shown
 from fastmix.io.tokens import NumberText, blank_blocks, cut_header, strip_comments
 from fastmix.model import MarkovRandomField
+from fastmix.model.reduce import check_evidence
 
 __all__ = [
     "answer_suffix", "csv_cell", "evidence_in", "json_text", "missing_answer", "number_observations",
@@ -96,9 +97,10 @@ def write_mar(marginals: Sequence[ArrayLike], path: PathLike) -> None:
     MAR
     2 2 0.25 0.75 2 1.0 0.0
     """
-    words = [str(len(marginals))]
-    for i, vector in enumerate(marginals):
-        array = np.asarray(vector, dtype=np.float64)
+    vectors = as_list("marginals", marginals, "a list with a vector of probabilities for each variable")
+    words = [str(len(vectors))]
+    for i, vector in enumerate(vectors):
+        array = as_float_array(f"marginals[{i}]", vector)
         if array.ndim != 1 or array.size == 0:
             raise ValueError(f"marginals[{i}] must be a vector with one entry per state, got shape {array.shape}")
         entries = (array + 0.0).tolist()
@@ -147,10 +149,17 @@ def write_pr(natural_log_z: float, path: PathLike) -> None:
     PR
     2.0
     """
-    if not math.isfinite(natural_log_z):
-        raise ValueError(f"natural_log_z must be finite, got {natural_log_z}")
+    natural_log_z = _as_logarithm(natural_log_z)
     with atomic_write(path) as stream:
         stream.write(f"PR\n{float(natural_log_z) / math.log(10.0)!r}\n")
+
+
+def _as_logarithm(value: Any) -> float:
+    """A finite number as a float."""
+    array = as_float_array("natural_log_z", value)
+    if array.ndim or not np.isfinite(array):
+        raise ValueError(f"natural_log_z must be finite, a number, got {describe(value)}")
+    return float(array)
 
 
 def read_mpe(path: PathLike) -> NDArray[np.int64]:
@@ -193,7 +202,7 @@ def write_mpe(states: ArrayLike, path: PathLike) -> None:
     MPE
     3 1 0 2
     """
-    values = np.asarray(states)
+    values = as_array("states", states, "be a vector of whole numbers")
     if values.ndim != 1 or (values.size and (values.dtype.kind not in "iu" or values.min() < 0)):
         raise ValueError(f"states must be a vector of whole numbers from 0, got {describe(values)}")
     with atomic_write(path) as stream:
@@ -218,7 +227,7 @@ def answer_suffix(path: PathLike, allowed: Sequence[str] | None = None) -> str:
 
     A ValueError unless it is among those allowed, by default all that are registered.
     """
-    name = str(path).lower()
+    name = as_path("path", path).lower()
     for packed in (".gz", ".xz", ".bz2"):
         name = name.removesuffix(packed)
     known = tuple(_WRITERS) if allowed is None else tuple(allowed)
@@ -231,8 +240,8 @@ def answer_suffix(path: PathLike, allowed: Sequence[str] | None = None) -> str:
 
 def register_answer(suffix: str, write: Callable[[Any, PathLike], None]) -> None:
     """Make a suffix, such as ``.csv``, known to :func:`write_answer` and the command line's ``-o``."""
-    if suffix in _WRITERS:
-        raise ValueError(f"suffix must be a new one, got {suffix!r}")
+    if not isinstance(suffix, str) or not suffix.startswith(".") or suffix in _WRITERS:
+        raise ValueError(f"suffix must be a new one that begins with a dot, got {describe(suffix)}")
     _WRITERS[suffix] = write
 
 
@@ -242,6 +251,8 @@ def write_answer(result: Any, path: PathLike, plain: str = ".mar") -> None:
     ``.MAR`` marginals, ``.PR`` log10 Z, ``.MPE`` states, ``.json`` everything but draws, ``.csv`` a table with a row
     for every state, ``.npz`` marginals, standard errors and draws as arrays.
     """
+    check_choice("plain", plain, tuple(_WRITERS))
+    path = as_path("path", path)
     suffix = plain if path == "-" else answer_suffix(path)
     if (missing := missing_answer(result, suffix)) is not None:
         raise ValueError(f"{display_name(path)} cannot be written: {missing}")
@@ -357,7 +368,7 @@ def evidence_in(data: bytes, name: str, num_states: ArrayLike | None = None) -> 
     if total != first + 2 * values[first - 1] or (first == 2 and values[0] != 1):
         rule = "the number of observed variables, and a variable and a state for each"
         numbers.fail(0, f"evidence must hold a single sample: {rule}; the first of {total} words")
-    counts = None if num_states is None else np.asarray(num_states)
+    counts = None if num_states is None else as_state_counts(num_states)
     evidence: dict[int, int] = {}
     for k in range(first, total, 2):
         limit = _LARGEST_NUMBER if counts is None else len(counts)
@@ -383,12 +394,14 @@ def write_evidence(evidence: Mapping[int, int], path: PathLike) -> None:
     >>> write_evidence({5: 0, 1: 1}, "-")
     2 1 1 5 0
     """
+    check_evidence(evidence)
     pairs = []
     for variable, state in evidence.items():
         try:
             pair = operator.index(variable), operator.index(state)
-        except TypeError:
-            raise ModelError(f"evidence must map variables to states by number, got {variable!r}: {state!r}") from None
+        except Exception:  # of whatever objects there are
+            came = f"{describe(variable)}: {describe(state)}"
+            raise ModelError(f"evidence must map variables to states by number, got {came}") from None
         if min(pair) < 0:
             raise ModelError(f"evidence must have variables and states from 0, got {variable!r}: {state!r}")
         pairs.append(pair)

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import IO, Any, BinaryIO, Literal, TextIO, cast, overload
 
-from fastmix._checks import check_positive
+from fastmix._checks import as_path, check_positive
 from fastmix._memory import available_memory, format_bytes, parse_bytes
 from fastmix.errors import FormatError, ResourceError, printable
 
@@ -50,7 +50,7 @@ _SPOOL_BYTES = 1 << 26  # output for a stream is held in memory up to this size,
 
 def display_name(path: PathLike) -> str:
     """The path as it stands in messages, on one line; ``-`` is the standard input."""
-    name = os.fspath(path)
+    name = as_path("path", path)
     return "<stdin>" if name == "-" else printable(name)
 
 
@@ -195,9 +195,9 @@ def atomic_write(path: PathLike, *, binary: bool = False) -> AbstractContextMana
     binary : bool
         Bytes instead of UTF-8 text with ``\n`` at the ends of lines.
     """
-    if os.fspath(path) == "-":
+    name = as_path("path", path)
+    if name == "-":
         return _write_spooled(None, "", binary)
-    name = os.fspath(path)
     suffix = os.path.splitext(name)[1].lower()
     # Devices and pipes are opened by the name given: what /dev/stdout links to need not be a path.
     if os.path.exists(name) and not stat.S_ISREG(os.stat(name).st_mode):
@@ -210,7 +210,7 @@ def check_writable(path: PathLike) -> None:
 
     To be called before long work. Whether there will be room on the disk remains to be seen.
     """
-    name = os.fspath(path)
+    name = as_path("path", path)
     if name == "-":
         return
     with contextlib.suppress(FileNotFoundError):
@@ -226,7 +226,7 @@ def check_writable(path: PathLike) -> None:
 
 def check_folder(path: PathLike) -> None:
     """Raise the OSError that making this folder, if it is not there, and a file in it would raise; nothing is made."""
-    folder = os.path.realpath(path)
+    folder = os.path.realpath(as_path("folder", path))
     try:
         while True:
             with contextlib.suppress(FileNotFoundError):

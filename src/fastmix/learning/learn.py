@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import as_edges, check_backend, check_choice, check_count, check_positive, choose_seed, describe
+from fastmix._checks import (
+    as_edges,
+    as_path,
+    check_backend,
+    check_choice,
+    check_count,
+    check_positive,
+    choose_seed,
+    describe,
+)
 from fastmix._clock import Clock, Report, listening
 from fastmix._memory import check_memory
 from fastmix.chains.base import device_of
@@ -161,6 +170,8 @@ def learn(
     tol = None if tol is None else check_positive("tol", tol)
     max_iter = None if max_iter is None else check_count("max_iter", max_iter, least=1)
     num_chains = None if num_chains is None else check_count("num_chains", num_chains, least=64)
+    if checkpoint is not None:
+        checkpoint = as_path("checkpoint", checkpoint)
     check_positive("checkpoint_seconds", checkpoint_seconds, "number of seconds", or_zero=True)
     ledger = Ledger(checkpoint, checkpoint_seconds)
     seed = choose_seed(ledger.seed if seed is None else seed)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._checks import check_positive, describe
 from fastmix.errors import UnfitMethodError
 from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import Dataset
 from fastmix.learning.objectives import PseudoLikelihood
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.structure import Structure
 
 __all__ = ["chow_liu", "edge_gains"]
@@ -41,6 +44,8 @@ def chow_liu(data: Dataset, *, smoothing: float = 1.0) -> MarkovRandomField:
     >>> chow_liu(read_data([[0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 1]])).edges.tolist()
     [[0, 1], [0, 2]]
     """
+    _check_data(data)
+    smoothing = check_positive("smoothing", smoothing, or_zero=True)
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import minimum_spanning_tree
 
@@ -109,6 +114,8 @@ def edge_gains(model: MarkovRandomField, data: Dataset) -> tuple[IntArray, Float
     >>> pairs.tolist(), gains.round(6).tolist()
     ([[0, 1], [0, 2], [1, 2]], [1.0, 0.0, 0.0])
     """
+    check_model(model)
+    _check_data(data)
     n = model.num_variables
     whole = Coordinates(Structure.of(model.num_states, complete_edges(n)))
     d, own = whole.num_contrasts, Coordinates(model.structure)
@@ -126,3 +133,9 @@ def edge_gains(model: MarkovRandomField, data: Dataset) -> tuple[IntArray, Float
     absent = np.flatnonzero(~present[pairs[:, 0], pairs[:, 1]])
     order = absent[np.argsort(-gains[absent], kind="stable")]
     return pairs[order], gains[order]
+
+
+def _check_data(data: Any) -> None:
+    """A TypeError for what is no :class:`Dataset`."""
+    if not isinstance(data, Dataset):
+        raise TypeError(f"data must be a Dataset, which read_data and read_table give, got {describe(data)}")

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from fastmix._checks import check_backend, check_flag, check_threads, choose_seed
+from fastmix._checks import check_backend, check_flag, check_threads, choose_seed, describe
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
 from fastmix.errors import (
     ImpossibleEvidenceError,
@@ -35,7 +35,7 @@ from fastmix.errors import (
     UnfitMethodError,
 )
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.model.reduce import Reduction, check_evidence, reduce_model
 from fastmix.results import InferenceResult, Status, ZeroResult, plain_evidence, provenance
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def register(method: M) -> M:
     """Add a method to those that can be called by name; usable as a decorator of its class."""
     name = getattr(method, "name", None)
     if not isinstance(method, type) or not issubclass(method, Method) or not isinstance(name, str) or not name:
-        raise TypeError(f"register needs a subclass of Method with a name, got {method!r}")
+        raise TypeError(f"register needs a subclass of Method with a name, got {describe(method)}")
     if name in _HOMES or (name in _ADDED and _ADDED[name].__qualname__ != method.__qualname__):
         raise ValueError(f"name must be one that no other method has, got {name!r}")
     _ADDED[name] = method
@@ -229,6 +229,8 @@ def run_method(
     check_model(model)
     backend = "cpu" if backend is None else backend
     check_backend(backend)
+    if evidence is not None:
+        check_evidence(evidence)
     edge_marginals = None if edge_marginals is None else check_flag("edge_marginals", edge_marginals)
     log_z = check_flag("log_z", log_z)
     if backend == "cuda" and not method.on_gpu:

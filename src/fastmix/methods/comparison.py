@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import as_float_array, check_backend, check_seconds, check_threads, choose_seed
+from fastmix._checks import as_float_array, as_path, check_backend, check_seconds, check_threads, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
 from fastmix.io.answers import write_answer
 from fastmix.methods.base import Method, find_method, make_method, method_names, options_of
 from fastmix.methods.inference import infer
 from fastmix.model import Evidence, MarkovRandomField, check_model
+from fastmix.model.reduce import check_evidence
 from fastmix.results import Framed, InferenceResult, LogZKind, Status, as_plain, plain_evidence, provenance
 
 __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
@@ -82,6 +83,7 @@ class Comparison(Framed):
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write ``comparison.csv`` and a picture (png and svg, extra ``plot``) into a folder; the files written."""
+        folder = as_path("folder", folder)
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         table = target / "comparison.csv"
@@ -186,6 +188,8 @@ def compare(
     ('exact', ['ok', 'ok'], True)
     """
     check_model(model)
+    if evidence is not None:
+        check_evidence(evidence)
     wanted = [name for name in method_names() if name not in _NOT_COMPARED] if methods is None else list(methods)
     if not wanted:
         raise ValueError(f"methods must name at least one of {', '.join(method_names())}, got none")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import check_accuracy, check_choice, check_count, check_positive
+from fastmix._checks import as_list, as_path, check_accuracy, check_choice, check_count, check_positive
 from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.conditionals import check_conditionals
@@ -61,7 +61,10 @@ class _Sampler(Method):
         for name, least in (("num_chains", 1), ("num_sweeps", 1), ("burn_in", 0), ("num_draws", 0)):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, check_count(name, value, least=least))
-        noted = {check_count("history_at", sweeps, least=0) for sweeps in self.history_at}
+        asked = as_list("history_at", self.history_at, "a list of numbers of sweeps")
+        noted = {check_count("history_at", sweeps, least=0) for sweeps in asked}
+        if self.checkpoint is not None:
+            object.__setattr__(self, "checkpoint", as_path("checkpoint", self.checkpoint))
         object.__setattr__(self, "history_at", tuple(sorted(noted)))
         seconds = check_positive("checkpoint_seconds", self.checkpoint_seconds, "number of seconds", or_zero=True)
         object.__setattr__(self, "checkpoint_seconds", seconds)

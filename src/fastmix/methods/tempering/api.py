@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from fastmix._arrays import IntArray
-from fastmix._checks import check_accuracy, check_count, check_positive
+from fastmix._checks import as_list, check_accuracy, check_count, check_positive, check_share, describe
 from fastmix._clock import Report
 from fastmix.chains.base import make_chains
 from fastmix.chains.conditionals import check_conditionals
@@ -72,8 +72,7 @@ class Tempered(Method):
     checkpoint_seconds: float = option(30.0, help="Seconds between two writes of the checkpoint.")
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.confidence < 1.0:
-            raise ValueError(f"confidence must be between 0 and 1, got {self.confidence!r}")
+        object.__setattr__(self, "confidence", check_share("confidence", self.confidence))
         limits = {"num_replicas": (2, MOST_RUNGS), "num_ensembles": (2, None), "num_sweeps": (1, None)}
         for name, (least, most) in (limits | {"burn_in": (0, None)}).items():
             if (value := getattr(self, name)) is not None:
@@ -82,9 +81,13 @@ class Tempered(Method):
             object.__setattr__(self, "accuracy", check_accuracy(self.accuracy))
         seconds = check_positive("checkpoint_seconds", self.checkpoint_seconds, "number of seconds", or_zero=True)
         object.__setattr__(self, "checkpoint_seconds", seconds)
+        if not isinstance(self.moves, str):
+            named = as_list("moves", self.moves, f"'auto' or a list of {', '.join(MOVES)}")
+            object.__setattr__(self, "moves", tuple(named))
         for name in [self.moves] if isinstance(self.moves, str) else self.moves:
-            if name not in MOVES and self.moves != "auto":
-                raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {name!r}")
+            automatic = isinstance(self.moves, str) and self.moves == "auto"
+            if not automatic and not (isinstance(name, str) and name in MOVES):
+                raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {describe(name)}")
 
     def budget(self) -> float | None:
         """A minute, unless the amount of work is known or the run can go on later."""

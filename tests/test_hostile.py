@@ -1,0 +1,57 @@
+"""Arguments of all kinds for every public function: a sample here, all of them in ``tests/statistical``."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastmix import io, warming
+from fastmix.io import answers
+from fastmix.methods import base
+from hostile import VALUES, Target, fault, targets
+from hostile_examples import EXAMPLES, HOOKS, INTERNAL, OPEN, RECEIVERS, RECORDS
+
+TARGETS = [t for t in targets(RECEIVERS, hooks=HOOKS, records=RECORDS) if t.parameters and t.name not in INTERNAL]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Files go to a folder of the test, and what a call registers is gone after it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(io, "_FORMATS", list(io._FORMATS))
+    monkeypatch.setattr(answers, "_WRITERS", dict(answers._WRITERS))
+    monkeypatch.setattr(base, "_ADDED", dict(base._ADDED))
+    monkeypatch.setattr(warming, "_parts", lambda: iter(()))
+
+
+def test_every_public_function_has_an_example() -> None:
+    missing = [target.name for target in TARGETS if target.name not in EXAMPLES]
+    assert not missing, "valid arguments for these belong into hostile_examples.py"
+
+
+@pytest.mark.parametrize("target", [t for t in TARGETS if t.name not in OPEN], ids=lambda target: target.name)
+def test_some_calls(target: Target) -> None:
+    """A few values for every function, other ones for each."""
+    rng = np.random.default_rng(zlib.crc32(target.name.encode()))
+    found = [
+        fault(target, EXAMPLES[target.name](), parameter, label)
+        for parameter in target.names
+        for label in rng.choice(list(VALUES), size=2, replace=False).tolist()
+    ]
+    assert [text for text in found if text] == []
+
+
+def test_faults_are_found() -> None:
+    def loose(count: int) -> int:
+        return [1, 2, 3][count]
+
+    import inspect
+
+    target = Target("loose", loose, tuple(inspect.signature(loose).parameters.values()))
+    found = {label: fault(target, {"count": 0}, "count", label) for label in VALUES}
+    assert found["1"] is None
+    assert "IndexError" in found["3"]
+    assert "TypeError" in found["None"]
