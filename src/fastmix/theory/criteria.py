@@ -40,6 +40,8 @@ __all__ = [
 _EPS = float(np.finfo(np.float64).eps)
 _MARGIN_STEPS = 14  # of a bisection between powers of two
 
+_MOST_STATES = 3000  # of a variable: its orthonormal basis has as many numbers as the square, 72 MB
+
 # Of the path.
 _TOLERANCE = 0.05  # wanted excess of the exponent: five per cent of the constant
 _MAX_POINTS = 500
@@ -158,6 +160,8 @@ class _Width:
             return f"the model has factors over three or more variables ({model.num_factors} of them)"
         if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
             return "a table forbids pairs of states (-inf)"
+        if (most := int(model.num_states.max(initial=0))) > _MOST_STATES:
+            return f"a variable has {most:,} states, more than the {_MOST_STATES:,} whose width is computed"
         return None
 
     def find(self, model: MarkovRandomField, *, clock: Clock = NO_LIMIT) -> Finding:
