@@ -36,6 +36,7 @@ __all__ = ["Sampled", "autocorrelations", "sampled_likelihood", "start_chains"]
 
 _FIRST_SWEEPS = 8  # of the first round, 32 for larger models, whose steps take longer; more are an even number too
 _LARGE, _MANY = 64, 4096  # contrasts, and chains beyond which rounds can be short
+_CAUTION = 4.0  # times a promise by the quadratic model: little data make objectives that are far from quadratic
 _MOST_SWEEPS, _CONFIRMING_SWEEPS = 1 << 16, 1 << 10  # of a round, and where as little is promised as is asked for
 _ROWS = 8192  # of the data, for the Hessian
 _ROWS_EACH, _MOST_ROWS = 8, 1 << 16  # configurations for the Hessian: so many for each parameter, and in all
@@ -148,7 +149,7 @@ def sampled_likelihood(
             lost = not run.mixed and not run.positions  # ladders are still to come
             near = gap <= tol and not lost and not run.is_unclear()
             sure = near and run.confirmed and noise <= tol
-            if sure and slowness * run.remaining(mean_gradient) <= tol:
+            if sure and _CAUTION * slowness * run.remaining(mean_gradient) <= tol:
                 result.stopped_by, result.gap, result.noise, result.moment_error = "done", gap, noise, error
                 result.v = scaling.to_v(measured)
             elif gap < 3.0 * noise or (stuck and not worse and gap < 10.0 * noise) or run.is_unclear():
