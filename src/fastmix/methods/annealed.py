@@ -116,7 +116,7 @@ class Annealed(Method):
         mean, error = _combine(sums.reshape(shape), run.annealing.log_ratio)
         log_z, log_z_error = run.log_z() if resampled else (None, None)
         bound = run.log_weights().mean() + _entropy(mean) if log_z is None else log_z
-        if error.size:
+        if error.size and not clock.past():
             short = np.maximum.reduceat(np.maximum(0.0, _known(model, modes, bound) - mean), model.unary_offsets[:-1])
             error = np.hypot(error, np.repeat(short, model.num_states))
         note = "populations agree"

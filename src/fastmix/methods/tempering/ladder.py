@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix._arrays import FloatArray
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_threads
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.base import Chains
@@ -72,15 +74,19 @@ def make_path(model: MarkovRandomField) -> TemperingPath:
         return TemperingPath(model)
     unary, pairwise, constant = model.log_unary.copy(), model.log_pairwise.copy(), model.log_constant
     factors = model.log_factors.copy()
-    for k, (scope, table) in enumerate(model.factors):
-        mean = float(table.mean())
-        rest = table - mean
-        constant += mean
-        for axis, v in enumerate(scope.tolist()):
-            part = table.mean(axis=tuple(a for a in range(table.ndim) if a != axis)) - mean
-            unary[model.unary_offsets[v] : model.unary_offsets[v + 1]] += part
-            rest = rest - part.reshape([-1 if a == axis else 1 for a in range(table.ndim)])
-        factors[model.factor_offsets[k] : model.factor_offsets[k + 1]] = rest.reshape(-1)
+    for members, scopes, shape in _factors_by_shape(model):
+        places = model.factor_offsets[members][:, None] + np.arange(math.prod(shape))
+        tables = factors[places].reshape(len(members), *shape)
+        axes = range(1, tables.ndim)
+        means = tables.mean(axis=tuple(axes))
+        constant += float(means.sum())
+        rest = tables - means.reshape(-1, *[1] * len(shape))
+        for axis in axes:
+            part = tables.mean(axis=tuple(other for other in axes if other != axis)) - means[:, None]
+            starts = model.unary_offsets[scopes[:, axis - 1]]
+            np.add.at(unary, starts[:, None] + np.arange(shape[axis - 1]), part)
+            rest -= part.reshape(len(members), *[-1 if other == axis else 1 for other in axes])
+        factors[places] = rest.reshape(len(members), -1)
     for edges, tables, means in centred_tables(model, unary):
         places = np.arange(tables[:, :, 0].size)[:, None] + model.pairwise_offsets[edges]
         pairwise[places] = tables.reshape(len(places), -1)
@@ -91,6 +97,16 @@ def make_path(model: MarkovRandomField) -> TemperingPath:
         constant += float(means.sum())
     split = model.replace(log_unary=unary, log_pairwise=pairwise, log_factors=factors, log_constant=constant)
     return TemperingPath(split)
+
+
+def _factors_by_shape(model: MarkovRandomField) -> Iterator[tuple[IntArray, IntArray, tuple[int, ...]]]:
+    """Numbers (k,), variables (k, axes) and shape of the factors, together where their tables have one shape."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    scopes = model.structure.scopes  # made anew every time
+    for number, scope in enumerate(scopes):
+        groups.setdefault(tuple(model.num_states[scope].tolist()), []).append(number)
+    for shape, numbers in groups.items():
+        yield np.array(numbers), np.array([scopes[number] for number in numbers]), shape
 
 
 class Ladder:
