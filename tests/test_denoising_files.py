@@ -162,7 +162,7 @@ def test_comparison_shows_all_panels(tmp_path: Path) -> None:
     np.testing.assert_array_equal(clean > 127, result.clean)
     write_comparison(denoise(half(), noise=None, seed=1), tmp_path / "three.jpg")
     assert np.asarray(PIL.open(tmp_path / "three.jpg")).shape[1] == 3 * (16 * factor + 12) + 12
-    with pytest.raises(ValueError, match=r"output must end in \.png"):
+    with pytest.raises(ValueError, match=r"path must end in \.png"):
         write_comparison(result, tmp_path / "out.text")
 
 

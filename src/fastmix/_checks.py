@@ -23,6 +23,7 @@ __all__ = [
     "as_shape", "as_state_counts", "as_state_names", "as_text", "as_variable_names", "check_accuracy", "check_choice",
     "check_count", "check_flag", "check_log_values", "check_positive", "check_seconds", "check_seed", "check_share",
     "check_threads", "choose_seed", "count_processors", "describe", "is_whole", "keep_checked", "per_item", "require",
+    "show_path",
 ]  # fmt: skip
 
 # Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
@@ -33,6 +34,7 @@ _MOST_THREADS = 1024
 _MOST_COUNTED = 2**63 - 1  # what arrays and kernels count with
 _LARGEST_SEED = 2**128 - 1  # as many bits as NumPy's generators mix
 _LONGEST_SHOWN = 60  # characters of a value in a message
+_LONGEST_PATH = 300
 _LONGEST_COMPARED = 200  # characters of a wrong name whose nearest right one is looked for
 _NOT_NUMBERS = {"M": "dates", "m": "durations", "U": "text", "S": "text", "c": "complex numbers, which have no order"}
 # How the libraries of an extra are installed: fastmix itself is on no index of packages.
@@ -324,6 +326,11 @@ def as_path(name: str, path: Any) -> str:
             raise ValueError(f"{name} must be the name of a file, got {describe(path)}") from error
     kind = ValueError if isinstance(path, str) else TypeError
     raise kind(f"{name} must be the name of a file, as text or a path, got {describe(path)}")
+
+
+def show_path(path: str) -> str:
+    """A path for an error message: its end, which tells one from the other, where it is longer than paths are."""
+    return repr(path if len(path) <= _LONGEST_PATH else f"..{path[-_LONGEST_PATH:]}")
 
 
 def as_index(what: str, given: Any, names: Mapping[str, int], count: int) -> int:

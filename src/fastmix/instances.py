@@ -235,8 +235,9 @@ def random_tables(edges: ArrayLike, num_states: int | Sequence[int], *, scale: f
     check_model_memory(len(counts), int(num_entries[0]), len(distinct), int(num_entries[1]))
     deviation = check_positive("scale", scale, or_zero=True)
     rng = np.random.default_rng(check_seed(seed))
-    unary = deviation * rng.standard_normal(num_entries[0])
-    tables = deviation * rng.standard_normal(num_entries[1])
+    with np.errstate(over="ignore"):  # infinite entries are refused by the model
+        unary = deviation * rng.standard_normal(num_entries[0])
+        tables = deviation * rng.standard_normal(num_entries[1])
     return MarkovRandomField(counts, unary, distinct, tables)
 
 

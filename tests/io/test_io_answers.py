@@ -170,7 +170,7 @@ def test_suffixes_choose_what_is_written(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "a.txt").read_text() == "an answer"
     with pytest.raises(ValueError, match="suffix must be a new one"):
         register_answer(".mar", lambda result, path: None)
-    with pytest.raises(ValueError, match=r"-o must name a .*\.txt file, got .*b\.doc"):
+    with pytest.raises(ValueError, match=r"path must name a .*\.txt file, got .*b\.doc"):
         write_answer("an answer", tmp_path / "b.doc")
 
 

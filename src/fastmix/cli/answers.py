@@ -65,7 +65,7 @@ def infer(
         return
     evidence = files.choose_evidence(models[0], evidence, no_evidence)
     files.check_outputs(models, outputs, checkpoint, allowed=_MARGINALS, as_json=as_json)
-    if any(path != "-" and answer_suffix(path) == ".pr" for path in outputs):
+    if any(path != "-" and answer_suffix(path, name="-o") == ".pr" for path in outputs):
         options["log_z"] = True
     with console.workers(cluster, num_workers, method) as executor:
         loaded = files.load(models[0], evidence)

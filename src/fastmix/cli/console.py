@@ -175,7 +175,7 @@ def finish(
     what that is on stdout, is not shown. The checkpoint of a run that is over goes.
     """
     for path in outputs:
-        missing = missing_answer(result, plain if path == "-" else answer_suffix(path))
+        missing = missing_answer(result, plain if path == "-" else answer_suffix(path, name="-o"))
         if missing is None:
             write_answer(result, path, plain)
         else:

@@ -241,7 +241,7 @@ def check_outputs(
     for name, path in (*(("-o", place) for place in places if place != "-"), ("--checkpoint", checkpoint)):
         if path is not None:
             if allowed and name == "-o":
-                answer_suffix(path, allowed)
+                answer_suffix(path, allowed, name="-o")
             check_writable(path)
             if os.path.realpath(path) in inputs:
                 raise ValueError(f"{name} must not be the input, which it would replace, got {path!r}")

@@ -11,10 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix import _show
 from fastmix._arrays import BoolArray, FloatArray
-from fastmix._checks import check_count, check_positive, check_threads, choose_seed
+from fastmix._checks import check_count, check_threads, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.denoising.fitting import Fit, fit_picture
-from fastmix.denoising.posterior import COUPLING, DATA_WEIGHT, add_noise, as_grey, binarise, check_grey, check_size
+from fastmix.denoising.posterior import (
+    COUPLING,
+    DATA_WEIGHT,
+    add_noise,
+    as_grey,
+    binarise,
+    check_grey,
+    check_size,
+    check_strength,
+)
 from fastmix.errors import Interrupted
 from fastmix.methods.base import METHODS, Method, make_method
 from fastmix.methods.inference import infer
@@ -145,11 +154,10 @@ def denoise(
     grey = as_grey(image)
     seed = choose_seed(seed)
     check_threads(num_threads)
-    for name, value in (("coupling", coupling), ("data_weight", data_weight)):
-        if value is not None:
-            check_positive(name, value, or_zero=True)
+    coupling = None if coupling is None else check_strength("coupling", coupling)
+    data_weight = None if data_weight is None else check_strength("data_weight", data_weight)
     if labels is not None:
-        check_count("labels", labels, least=2)
+        labels = check_count("labels", labels, least=2)
         rows, cols = grey.shape
         check_size(rows, cols, labels)
     if noise is not None and labels not in (None, 2):
@@ -169,7 +177,7 @@ def denoise(
         model = fit.model(observed)
         wanted = method if method is not None else "loopy-bp" if fit.smooth else DEFAULT_METHOD
         given = {key: value for key, value in options.items() if value is not None}
-        if wanted == DEFAULT_METHOD:
+        if isinstance(wanted, str) and wanted == DEFAULT_METHOD:
             given = {**_effort(model.num_variables), **given}
         elif method is None:
             given = {**_MESSAGES, **given}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import as_list, as_path, check_count, describe, require
+from fastmix._checks import as_list, as_path, check_count, describe, require, show_path
 from fastmix.denoising.posterior import as_grey, check_size
 from fastmix.errors import FormatError, ResourceError
 from fastmix.io.files import atomic_write
@@ -139,7 +139,7 @@ def parse_size(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"\s*([0-9]{1,9})\s*[xX×]\s*([0-9]{1,9})\s*", text)
     size = (int(match[1]), int(match[2])) if match else (0, 0)
     if min(size) < 2:
-        raise ValueError(f"size must be WIDTHxHEIGHT, such as 120x80, each at least 2, got {text!r}")
+        raise ValueError(f"size must be WIDTHxHEIGHT, such as 120x80, each at least 2, got text {describe(text)}")
     return size
 
 
@@ -158,11 +158,14 @@ def write_comparison(result: DenoiseResult, path: str | os.PathLike[str], *, ori
         The clean picture, where it is known.
     """
     _check_result(result)
+    path = as_path("path", path)
     kind = _picture_kind(path)
     panels: list[tuple[str, Any]] = [("noisy", result.observed), ("denoised", result.picture)]
     if len(result.levels) == 2:
         panels[1:] = [("probability of white", result.marginals), ("denoised", result.picture)]
-    known = result.clean if original is None else as_grey(original)
+    known = result.clean if original is None else as_grey(original, "original")
+    if known is not None and known.shape != result.observed.shape:
+        raise ValueError(f"original must have the shape of the result, {result.observed.shape}, got {known.shape}")
     if known is not None:
         panels.insert(0, ("clean", known))
     with atomic_write(path, binary=True) as stream:
@@ -172,17 +175,19 @@ def write_comparison(result: DenoiseResult, path: str | os.PathLike[str], *, ori
 def write_picture(result: DenoiseResult, path: str | os.PathLike[str]) -> None:
     """Write the restored picture alone, at the size of the one that went in; the suffix sets the format."""
     _check_result(result)
+    path = as_path("path", path)
     kind = _picture_kind(path)
     with atomic_write(path, binary=True) as stream:
         _pillow().fromarray(_pixels(result.picture)).save(stream, format=kind)
 
 
-def _picture_kind(path: str | os.PathLike[str]) -> str:
+def _picture_kind(path: str) -> str:
+    """Pillow's name of the format that the end of a file's name chooses."""
     image_module = _pillow()
-    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    suffix = os.path.splitext(path)[1].lower()
     kind = image_module.registered_extensions().get(suffix)
     if kind is None or kind not in image_module.SAVE:
-        raise ValueError(f"output must end in .png or that of another image format, got {os.fspath(path)!r}")
+        raise ValueError(f"path must end in .png or that of another image format, got {show_path(path)}")
     return str(kind)
 
 

@@ -3,48 +3,57 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fastmix import graphs
 from fastmix._arrays import BoolArray, FloatArray
-from fastmix._checks import check_positive, check_seed
+from fastmix._checks import as_array, check_positive, check_seed, describe
 from fastmix._memory import available_memory, check_memory
 from fastmix.model import MarkovRandomField
 
 __all__ = [
     "COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "agreement", "as_grey", "binarise", "check_grey", "check_size",
-    "data_scores", "denoising_model", "label_model",
+    "check_strength", "data_scores", "denoising_model", "label_model",
 ]  # fmt: skip
 
 COUPLING = 0.7
 DATA_WEIGHT = 0.25
 NOISE = 1.25
 
+_LARGEST_STRENGTH = 1e99  # log-potentials are a small multiple of it, and at most 1e100
 _BYTES_PER_PIXEL = 1500  # model, sampler, sums of the chains and the arrays in between, at their largest
 
 
-def as_grey(image: ArrayLike) -> FloatArray:
+def as_grey(image: ArrayLike, name: str = "image") -> FloatArray:
     """An image of at least 2x2 finite values as grey (rows, cols); colors are weighted as the eye does (ITU-R 601).
 
-    Whole numbers of 8 or 16 bits are scaled to [0, 1]; other values stay as they are.
+    Whole numbers of 8 or 16 bits are scaled to [0, 1]; other values stay as they are. Errors call it ``name``.
     """
-    array = np.asarray(image)
-    if array.dtype.kind not in "buif":
-        raise ValueError(f"image must be an array of numbers, got one of type {array.dtype}")
-    values = array.astype(np.float64)
-    if array.ndim == 3 and array.shape[2] in (3, 4):
-        values = values[..., :3] @ np.array([0.299, 0.587, 0.114])
-    elif array.ndim != 2:
-        raise ValueError(f"image must have shape (rows, cols) or (rows, cols, 3), got {array.shape}")
+    array = _as_numbers(name, image)
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite then, which is refused below
+        values = array.astype(np.float64)
+        if array.ndim == 3 and array.shape[2] in (3, 4):
+            values = values[..., :3] @ np.array([0.299, 0.587, 0.114])
+        elif array.ndim != 2:
+            raise ValueError(f"{name} must have shape (rows, cols) or (rows, cols, 3), got {array.shape}")
     if array.dtype in (np.uint8, np.uint16):
         values = values / np.iinfo(array.dtype).max
     if min(values.shape) < 2:
-        raise ValueError(f"image must have at least 2 rows and columns, got {values.shape}")
+        raise ValueError(f"{name} must have at least 2 rows and columns, got {values.shape}")
     if not np.isfinite(values).all():
-        raise ValueError("image must hold finite values, got nan or inf")
+        raise ValueError(f"{name} must hold finite values, got nan or inf")
     return values
+
+
+def _as_numbers(name: str, image: ArrayLike) -> NDArray[Any]:
+    """An array of truth values, whole or floating-point numbers."""
+    array = as_array(name, image, "be an array of numbers")
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{name} must be an array of numbers, got {describe(image)} of type {array.dtype.name}")
+    return array
 
 
 def binarise(image: ArrayLike) -> BoolArray:
@@ -71,7 +80,7 @@ def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArra
     True
     """
     exponent = check_positive("noise", noise)
-    y = np.asarray(clean, dtype=bool)
+    y = _as_numbers("clean", clean).astype(bool)
     t = np.random.default_rng(check_seed(seed)).random(y.shape) ** exponent
     return np.where(y, 1.0 - t, t)
 
@@ -90,18 +99,26 @@ def denoising_model(
     >>> denoising_model(np.full((80, 120), 0.5))
     MarkovRandomField(9,600 variables of 2 states, 19,000 edges)
     """
-    x = check_grey(observed)
+    x = check_grey(observed, "observed")
     check_size(*x.shape)
-    weight = check_positive("data_weight", data_weight, or_zero=True)
-    strength = check_positive("coupling", coupling, or_zero=True)
+    weight = check_strength("data_weight", data_weight)
+    strength = check_strength("coupling", coupling)
     return MarkovRandomField.ising(graphs.grid_edges(*x.shape), strength, weight * (2.0 * x.reshape(-1) - 1.0))
 
 
-def check_grey(observed: ArrayLike) -> FloatArray:
+def check_strength(name: str, value: float) -> float:
+    """A coupling or the weight of the data as a float, so small that what it is multiplied with stays finite."""
+    strength = check_positive(name, value, or_zero=True)
+    if strength > _LARGEST_STRENGTH:
+        raise ValueError(f"{name} must be a number from 0 to {_LARGEST_STRENGTH:g}, got {describe(value)}")
+    return strength
+
+
+def check_grey(image: ArrayLike, name: str = "image") -> FloatArray:
     """Grey values, after a check that they are from 0 to 1."""
-    x = as_grey(observed)
+    x = as_grey(image, name)
     if x.min() < 0.0 or x.max() > 1.0:
-        raise ValueError(f"observed must have grey values from 0 to 1, got {x.min():g} to {x.max():g}")
+        raise ValueError(f"{name} must have grey values from 0 to 1, got {x.min():g} to {x.max():g}")
     return x
 
 

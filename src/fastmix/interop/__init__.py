@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from fastmix._checks import describe
+from fastmix._checks import check_choice, describe
 from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
 
@@ -55,6 +55,7 @@ def convert(source: Any, *, to: str = "fastmix", **options: Any) -> Any:
     >>> convert(graph).table(0, 1).tolist()
     [[0.5, -0.5], [-0.5, 0.5]]
     """
+    check_choice("to", to, ("fastmix", "network", *NEIGHBORS))
     if isinstance(source, MarkovRandomField | BayesianNetwork):
         found: Any = source
     else:
@@ -73,6 +74,4 @@ def convert(source: Any, *, to: str = "fastmix", **options: Any) -> Any:
         if not isinstance(found, BayesianNetwork):
             raise TypeError(f"to must be fastmix for a model that is no Bayesian network, got {to!r}")
         return found
-    if to not in NEIGHBORS:
-        raise ValueError(f"to must be one of fastmix, network, {', '.join(NEIGHBORS)}, got {to!r}")
     return import_module(f"fastmix.interop.{to}").write(found, **options)

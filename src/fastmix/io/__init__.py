@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from fastmix._checks import as_path, describe
+from fastmix._checks import as_path, describe, show_path
 from fastmix.errors import FormatError
 from fastmix.io import bif, ergo, npz, uai, xmlbif
 from fastmix.io.answers import (
@@ -110,7 +110,7 @@ def format_of(path: PathLike) -> Format:
     for known in _FORMATS:
         if known.write is not None and name.lower().endswith(known.suffixes):
             return known
-    raise ValueError(f"the name of a model file must end in {suffix_list()}, got {name!r}")
+    raise ValueError(f"the path of a model file must end in {suffix_list()}, got {show_path(name)}")
 
 
 def format_names() -> str:
@@ -229,7 +229,7 @@ def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
     >>> write_model(MarkovRandomField.ising([(0, 1)], coupling=0.5), "two.txt")
     Traceback (most recent call last):
         ...
-    ValueError: the name of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got 'two.txt'
+    ValueError: the path of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got 'two.txt'
     """
     check_model(model)
     chosen = format_of(path)

@@ -15,6 +15,7 @@ import csv
 import json
 import math
 import operator
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -23,7 +24,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import as_array, as_float_array, as_list, as_path, as_state_counts, check_choice, describe
+from fastmix._checks import (
+    as_array,
+    as_float_array,
+    as_list,
+    as_path,
+    as_state_counts,
+    check_choice,
+    describe,
+    show_path,
+)
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes, shown
 from fastmix.io.tokens import NumberText, blank_blocks, cut_header, strip_comments
@@ -222,20 +232,20 @@ def _read_answer(path: PathLike, task: str) -> NumberText:
 # -- any answer, by the name of its file ------------------------------------------------------------------------------
 
 
-def answer_suffix(path: PathLike, allowed: Sequence[str] | None = None) -> str:
+def answer_suffix(path: PathLike, allowed: Sequence[str] | None = None, *, name: str = "path") -> str:
     """The suffix that says what to write, in lower case and before any ``.gz``, ``.xz`` or ``.bz2``.
 
-    A ValueError unless it is among those allowed, by default all that are registered.
+    A ValueError, which calls the path ``name``, unless it is among those allowed, by default all that are registered.
     """
-    name = as_path("path", path).lower()
+    end = as_path("path", path).lower()
     for packed in (".gz", ".xz", ".bz2"):
-        name = name.removesuffix(packed)
+        end = end.removesuffix(packed)
     known = tuple(_WRITERS) if allowed is None else tuple(allowed)
     for suffix in known:
-        if name.endswith(suffix):
+        if end.endswith(suffix):
             return suffix
     *most, last = (suffix.upper() if suffix in _COMPETITION else suffix for suffix in known)
-    raise ValueError(f"-o must name a {', '.join(most)} or {last} file, got {str(path)!r}")
+    raise ValueError(f"{name} must name a {', '.join(most)} or {last} file, got {show_path(os.fspath(path))}")
 
 
 def register_answer(suffix: str, write: Callable[[Any, PathLike], None]) -> None:
@@ -254,6 +264,11 @@ def write_answer(result: Any, path: PathLike, plain: str = ".mar") -> None:
     check_choice("plain", plain, tuple(_WRITERS))
     path = as_path("path", path)
     suffix = plain if path == "-" else answer_suffix(path)
+    needed = _NEEDED.get(suffix)
+    if needed is not None and not hasattr(result, needed):
+        raise TypeError(
+            f"result must have {needed} for a file {suffix}, as results of infer do, got {describe(result)}"
+        )
     if (missing := missing_answer(result, suffix)) is not None:
         raise ValueError(f"{display_name(path)} cannot be written: {missing}")
     _WRITERS[suffix](result, path)
@@ -323,6 +338,15 @@ _WRITERS: dict[str, Callable[[Any, PathLike], None]] = {
     ".npz": _answer_npz,
 }
 _COMPETITION = (".mar", ".pr", ".mpe")
+# What a result must have for each of these.
+_NEEDED = {
+    ".mar": "marginals",
+    ".pr": "log_z",
+    ".mpe": "states",
+    ".json": "to_dict",
+    ".csv": "columns",
+    ".npz": "arrays",
+}
 
 # -- evidence ---------------------------------------------------------------------------------------------------------
 

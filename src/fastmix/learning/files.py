@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastmix._checks import describe
+from fastmix._checks import check_count, check_flag, describe
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, decode_text, display_name, read_bytes
@@ -24,7 +24,7 @@ from fastmix.learning.data import (
     read_data,
     without_missing,
 )
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, check_model
 
 __all__ = ["is_data", "read_edges", "read_table"]
 
@@ -37,7 +37,7 @@ def read_table(
     path: PathLike,
     *,
     header: bool | None = None,
-    weights: str | None = None,
+    weights: str | int | None = None,
     num_states: ArrayLike | None = None,
     model: MarkovRandomField | None = None,
     max_bytes: float | None = None,
@@ -56,7 +56,7 @@ def read_table(
     header : bool, optional
         Whether the first row has the names of the columns. Without it, it has if it is the only one with text and has
         nothing but text, or if it holds the names of the model's variables; in doubt it is data.
-    weights : str, optional
+    weights : str or int, optional
         The column with the weights of the rows, by its name or its number from 0; it is no variable.
     num_states : int or int array (n,), optional
         As for :func:`fastmix.learn`.
@@ -86,6 +86,12 @@ def read_table(
     (('rain', 'wet'), [[1, 1], [0, -1]])
     """
     name = display_name(path)
+    header = None if header is None else check_flag("header", header)
+    if weights is not None and not isinstance(weights, str):
+        weights = str(check_count("weights", weights, least=0))
+    if model is not None:
+        check_model(model)
+    check_missing(missing)
     content = read_bytes(path, max_bytes)
     table: NDArray[Any] | None = None if header else _whole_numbers(content)
     if table is not None:
