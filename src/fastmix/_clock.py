@@ -253,10 +253,13 @@ class Clock:
         if self.past():
             raise OutOfTimeError
 
-    def part(self, share: float, what: str | None = None, *, quiet: bool = False) -> Clock:
-        """A clock that ends when a share of what is left of this one is used up; a quiet one tells nobody."""
+    def part(self, share: float, what: str | None = None, *, quiet: bool = False, least: float = 0.0) -> Clock:
+        """A clock that ends when a share of what is left of this one is used up; a quiet one tells nobody.
+
+        ``least`` is a share of the whole limit that there is in any case, for what must be known when the time is over.
+        """
         part = Clock(listener=None if quiet else self.listener, what=what or self._what)
-        part.limit = None if self.limit is None else share * self.left()
+        part.limit = None if self.limit is None else max(share * self.left(), least * self.limit)
         part.asked = None if self.asked is None else part.limit
         return part
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import BoolArray, FloatArray
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.results import Status
@@ -282,15 +283,15 @@ def student_factor(freedom: int) -> float:
     return 1.0 + first / freedom + second / freedom**2 + third / freedom**3
 
 
-def log_odds_swings(model: MarkovRandomField) -> FloatArray:
+def log_odds_swings(model: MarkovRandomField, clock: Clock = NO_LIMIT) -> FloatArray:
     """By how much neighbors can change the log-odds between states of each variable, at most, (n,).
 
     The sum over the neighbors j of ``max_ab range(T_ij[:, a] - T_ij[:, b])``, factors included; infinite where pairs
-    are forbidden.
+    are forbidden. Larger where the clock leaves no time for tables and factors.
     """
     from fastmix.theory.dependency import edge_dependencies
 
-    changes = 4.0 * edge_dependencies(model, dependency="range")
+    changes = 4.0 * edge_dependencies(model, dependency="range", clock=clock)
     ends = zip(model.edges.T, changes.T, strict=True)
     return np.sum([np.bincount(i, change, minlength=model.num_variables) for i, change in ends], axis=0)
 

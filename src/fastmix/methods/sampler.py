@@ -36,6 +36,7 @@ __all__ = ["SAMPLERS", "Gibbs", "SampleResult", "SwendsenWang", "run_chains", "s
 SAMPLERS = ("gibbs", "swendsen-wang", "perfect")
 
 _SHARED_CHAINS = 32  # that go to a worker together where they are swept side by side: fewer are slower each
+_SWINGS_SHARE = 0.1  # of a time limit, for what neighbors can do to a variable, which standard errors ask for
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
 
 
@@ -312,7 +313,10 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         except (LookupError, TypeError, ValueError):  # its sum is right, but this is not what was saved
             raise FormatError(f"{saved.path}: the checkpoint is damaged; remove the file to begin anew") from None
     scouted: list[tuple[IntArray, FloatArray, int]] = []
+    swings = None
     try:
+        if gibbs and run.averages and schedule != "random":
+            swings = log_odds_swings(model, clock.part(_SWINGS_SHARE) if saved is None else NO_LIMIT)
         if 2 < plan.num_chains < _SCOUTED:
             scouted = _scout(model, method.name, plan, modes[len(at_modes) :], seed, clock)
         stopped_by = run.go(clock, saved)
@@ -322,7 +326,6 @@ def run_chains(method: _Sampler, model: MarkovRandomField, context: Context) -> 
         if stopped_by == "interrupt":
             raise Interrupted("interrupted before there was anything to report")
         raise NotConvergedError(f"sampling stopped ({stopped_by}) before there was anything to report")
-    swings = log_odds_swings(model) if gibbs and run.averages and schedule != "random" else None
     memory = 1.0
     if run.plan.burn_in:
         own = (modes[: len(at_modes)], run.burn_sums / run.plan.burn_in, run.plan.burn_in)

@@ -352,6 +352,7 @@ def project(
 
         def build(reason: str, lower: float, stats: Mapping[str, Any], **facts: Any) -> ProjectionResult:
             settled, z, norm_after = feasible.settle(theta)
+            reason = "time_limit" if feasible.cut_short and reason == "tol" else reason
             distance = float(np.sum((settled.log_pairwise - small.log_pairwise) ** 2))
             distance += float(np.sum((settled.log_factors - small.log_factors) ** 2))
             device = device_of(str(stats.get("backend", "cpu")))

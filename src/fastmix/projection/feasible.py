@@ -45,6 +45,8 @@ from fastmix.theory.norms import Norm, matrix_norm
 __all__ = ["COORDINATES", "SOLVERS", "Coordinates", "FeasibleSet", "Metric"]
 
 _MOST_SHRINKS = 100  # each of which takes at least half of what is left above the bound, or 16 digits
+_SETTLE_SHARE = 0.05  # of a time limit, for a measure of the result when it is over
+_NOTICED = 1.001  # times the bound: more is not due to rounding
 _RECENTRE = 20  # shrinks without success after which parts of one variable leave the tables
 _LEAST_VARIANCE = 0.05  # relative to the uniform distribution: a limit to how much longer steps get
 
@@ -78,13 +80,15 @@ class FeasibleSet:
     clock: Clock = NO_LIMIT
     num_projections: int = field(default=0, init=False)
     num_inexact: int = field(default=0, init=False)
+    cut_short: bool = field(default=False, init=False)  # for want of time shrunk by more than rounding asks for
     _multipliers: FloatArray | None = field(default=None, init=False)  # of the last projection
     _metrics: dict[Coordinates, Metric] = field(default_factory=dict, init=False)
 
     def measure(self, model: MarkovRandomField, clock: Clock | None = None) -> tuple[FloatArray, float]:
         """The dependency of every edge (m,), the larger of both directions, and its norm from above."""
-        z = edge_dependencies(model, dependency=self.dependency).max(axis=1, initial=0.0)
-        return z, matrix_norm(to_matrix(model, z), self.norm, clock=self.clock if clock is None else clock)
+        clock = self.clock if clock is None else clock
+        z = edge_dependencies(model, dependency=self.dependency, clock=clock).max(axis=1, initial=0.0)
+        return z, matrix_norm(to_matrix(model, z), self.norm, clock=clock)
 
     def nearest(
         self,
@@ -159,9 +163,10 @@ class FeasibleSet:
         """A model that lies in the set but for rounding, moved into it from the safe side; with what measures it."""
         slack = 4.0 * MARGIN  # a hair's breadth is enough, unless entries are so large that their rounding is more
         for count in range(_MOST_SHRINKS):
-            z, size = self.measure(theta, self.clock.part(0.3))
+            z, size = self.measure(theta, self.clock.part(0.3, least=_SETTLE_SHARE))
             if size <= self.norm_bound:
                 return theta, z, size
+            self.cut_short |= self.clock.past() and size > _NOTICED * self.norm_bound
             theta = self.shrunk(theta, self.norm_bound / size * (1.0 - slack))
             slack = min(2.0 * slack, 0.5)
             if count % _RECENTRE == _RECENTRE - 1:  # what nothing bounds is larger than the rest, and its rounding too

@@ -72,8 +72,8 @@ class WidthSet(FeasibleSet):
 
     def measure(self, model: MarkovRandomField, clock: Clock | None = None) -> tuple[FloatArray, float]:
         """The dependency of every edge (m,), bound ``range``, and the width from above."""
-        z = edge_dependencies(model, dependency="range").max(axis=1, initial=0.0)
         clock = self.clock if clock is None else clock
+        z = edge_dependencies(model, dependency="range", clock=clock).max(axis=1, initial=0.0)
         if self._diagonal is None:
             self._known = model_width(model, clock=clock)
             return z, self._known.value

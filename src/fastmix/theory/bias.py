@@ -85,17 +85,17 @@ def check_schedule(schedule: object, order: ArrayLike | None, n: int) -> IntArra
 # -- the matrix, from above -----------------------------------------------------------------------------------------
 
 
-def safe_matrix(model: MarkovRandomField, dependency: Dependency) -> Any:
+def safe_matrix(model: MarkovRandomField, dependency: Dependency, clock: Clock = NO_LIMIT) -> Any:
     """The bound on R with all rounding on the safe side, that of the sums ``R delta`` to come included.
 
     Where a conditional is undefined, so is the chain, and nothing is known about it: ones on the diagonal keep every
     bias at 1.
     """
-    values = edge_dependencies(model, dependency=dependency)
+    values = edge_dependencies(model, dependency=dependency, clock=clock)
     values += rounding_margins(model, dependency=dependency)
     if dependency in ("exact", "field"):
         # Their margin is the wider one, so that weak dependencies may be known better from the formula.
-        formula = edge_dependencies(model, dependency="sigmoid")
+        formula = edge_dependencies(model, dependency="sigmoid", clock=clock)
         formula += rounding_margins(model, dependency="sigmoid")
         np.minimum(values, formula, out=values)
     matrix = to_matrix(model, values)

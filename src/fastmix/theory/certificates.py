@@ -39,6 +39,7 @@ __all__ = ["DEFAULT_ACCURACY", "Certificate", "certify"]
 
 _MAX_VISITS = 3e9  # entries of R that one certificate may visit: about six seconds
 _MARGIN_VISITS = 1e8  # of one model that is scaled for the margin: a fifth of a second
+_MATRIX_SHARE = 0.5  # of a time limit, for the bound on R; then tables of many states get wider ones
 _BLOCK_SWEEPS = 50  # without a norm below 1, the sum of delta must fall by a thousandth in this many sweeps
 _NUM_OFFENDING = 10
 _MAX_UPDATES = 5e9  # about a minute of sampling
@@ -455,7 +456,7 @@ class _Dobrushin:
     def certify(self, model: MarkovRandomField, clock: Clock, max_visits: float | None = None) -> Certificate:
         """The certificate by the iteration and a norm, of a model without forbidden states."""
         n = model.num_variables
-        matrix = safe_matrix(model, self.dependency)
+        matrix = safe_matrix(model, self.dependency, clock.part(_MATRIX_SHARE))
         name, value = self._norm_of(matrix, clock)
         order = check_schedule(self.schedule, self.order, n)
         run = Iteration(matrix, self.schedule, order, _MAX_VISITS if max_visits is None else max_visits, clock)
@@ -538,7 +539,7 @@ class _Dobrushin:
             if factor == 1.0:
                 return certified
             scaled = scale_couplings(model, factor)
-            if self.max_updates is None and self._norm_of(safe_matrix(scaled, self.dependency), clock)[1] < 1.0:
+            if self.max_updates is None and self._norm_of(safe_matrix(scaled, self.dependency, clock), clock)[1] < 1.0:
                 return True
             return self.certify(scaled, clock, _MARGIN_VISITS).certified
 

@@ -369,7 +369,7 @@ class _Shares:
 
         self._model, self._clock = model, clock
         self._matrix, self._error = matrix, _ = coupling_matrix(model)
-        ranges = edge_dependencies(model, dependency="range").max(axis=1, initial=0.0)
+        ranges = edge_dependencies(model, dependency="range", clock=clock).max(axis=1, initial=0.0)
         self.ranges = ranges + rounding_margins(model, dependency="range").max(axis=1, initial=0.0)
         n = model.num_variables
         owner = np.repeat(np.arange(n), model.num_states - 1)

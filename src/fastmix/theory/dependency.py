@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import check_choice
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.reduce import reduce_model
@@ -35,10 +36,13 @@ _CHUNK_ENTRIES = 1 << 18  # table entries worked on at once: 2 MiB a temporary, 
 _MAX_EVALUATIONS = 5e6  # conditional distributions
 _MAX_COMPARISONS = 4e9  # entries of pairs of conditional distributions
 _MAX_JOINT = 1 << 20  # states of the neighbors of a variable that are tried for one that leaves it none,
+_FEW_COLUMNS = 4  # of tables whose sizes take no longer than the ranges of their rows and columns
 _MAX_SETS = 1 << 16  # or sets of its states that they can forbid together
 
 
-def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sigmoid") -> FloatArray:
+def edge_dependencies(
+    model: MarkovRandomField, *, dependency: Dependency = "sigmoid", clock: Clock = NO_LIMIT
+) -> FloatArray:
     """Bounds (m, 2) on the two dependencies of every edge, R_ij in column 0 and R_ji in column 1 for edge (i, j).
 
     With rows of the table T for x_i, columns for x_j and ``range(v) = max v - min v``, R_ij is bounded by
@@ -65,6 +69,8 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     ``O(L^2 L')`` time for an edge of L and L' states; ``exact`` enumerates the product of the state counts of the other
     neighbors, and refuses more than about 5e6 conditional distributions.
     Values are accurate to rounding, on neither side; :func:`rounding_margins` bounds the error.
+    Once the limit of the clock is over, tables and factors that are left get larger bounds, from the ranges of their
+    rows and columns, in ``O(L L')``; ``exact`` is ``sigmoid`` then.
 
     The bounds and their order are in Liu and Domke (2014), "Projecting Markov random field parameters for fast
     mixing", Theorem 6 and its proof (Lemmas 8 to 11, Theorem 12, Corollary 13); ``sigmoid`` is attained by a field that
@@ -75,12 +81,16 @@ def edge_dependencies(model: MarkovRandomField, *, dependency: Dependency = "sig
     model = _without_forbidden(model)
     if dependency == "exact":
         # The minimum repairs rounding only: the enumeration is never above the maximum over all fields.
-        return np.minimum(_exact_dependencies(model), _column_bounds(model, "sigmoid"))
+        bounds = _column_bounds(model, "sigmoid", clock)
+        try:
+            return np.minimum(_exact_dependencies(model, clock), bounds)
+        except OutOfTimeError:
+            return bounds
     if dependency == "field":
         with np.errstate(invalid="ignore", over="ignore"):  # forbidden pairs: unknown, and left to the other bound
             field = _field_bounds(model)
-        return np.minimum(field, _column_bounds(model, "sigmoid"))
-    return _column_bounds(model, dependency)
+        return np.minimum(field, _column_bounds(model, "sigmoid", clock))
+    return _column_bounds(model, dependency, clock)
 
 
 def dependency_matrix(model: MarkovRandomField, *, dependency: Dependency = "sigmoid") -> Any:
@@ -247,13 +257,13 @@ def _largest_finite(values: FloatArray, offsets: IntArray) -> FloatArray:
 # -- formulas over columns ------------------------------------------------------------------------------------------
 
 
-def _column_bounds(model: MarkovRandomField, dependency: str) -> FloatArray:
+def _column_bounds(model: MarkovRandomField, dependency: str, clock: Clock) -> FloatArray:
     sizes = np.empty((model.num_edges, 2))
     with np.errstate(invalid="ignore", over="ignore"):  # -inf - -inf, and differences beyond the largest number
         for places, tables in _table_groups(model):
-            sizes[places] = _sizes_of_tables(tables, dependency)
+            sizes[places] = _sizes_in_time(tables, dependency, clock)
         if model.num_factors:
-            of_pairs = _factor_sizes(model, dependency)
+            of_pairs = _factor_sizes(model, dependency, clock)
             for end in (0, 1):
                 sizes[:, end] += np.bincount(model.structure.scope_pairs, of_pairs[:, end], minlength=model.num_edges)
     return _finish(sizes, dependency)
@@ -269,12 +279,18 @@ def factor_dependencies(model: MarkovRandomField, dependency: Literal["range", "
         return _finish(_factor_sizes(model, dependency), dependency)
 
 
-def _factor_sizes(model: MarkovRandomField, kind: str) -> FloatArray:
-    """Largest range or norm of a difference of columns, over all states of the rest of a factor, for all its pairs."""
+def _factor_sizes(model: MarkovRandomField, kind: str, clock: Clock = NO_LIMIT) -> FloatArray:
+    """Largest range or norm of a difference of columns, over all states of the rest of a factor, for all its pairs.
+
+    Or more, for factors that the clock leaves no time for.
+    """
     result = np.empty((len(model.structure.scope_pairs), 2))
     for group in model.structure.factor_groups(_CHUNK_ENTRIES):
         tables = model.log_factors[group.places]
         for t, (p, q) in enumerate(combinations(range(group.scopes.shape[1]), 2)):
+            if clock.past():
+                result[group.first_pairs + t] = _sizes_from_extremes(tables, p, q, kind)
+                continue
             columns = np.moveaxis(tables, (p + 1, q + 1), (0, 1))
             sizes = _sizes_of_tables(columns.reshape(*columns.shape[:2], -1), kind)
             result[group.first_pairs + t] = sizes.reshape(len(tables), -1, sizes.shape[1]).max(axis=1)
@@ -302,7 +318,47 @@ def _table_groups(model: MarkovRandomField) -> Iterator[tuple[Any, FloatArray]]:
             yield places, np.ascontiguousarray(flat.T).reshape(rows, cols, len(flat))
 
 
-def _sizes_of_tables(tables: FloatArray, kind: str) -> FloatArray:
+def _sizes_in_time(tables: FloatArray, kind: str, clock: Clock) -> FloatArray:
+    """What :func:`_sizes_of_tables` gives, or more where there is no time for tables with many pairs of columns."""
+    if max(tables.shape[:2]) <= _FEW_COLUMNS:
+        return _sizes_of_tables(tables, kind)
+    try:
+        return _sizes_of_tables(tables, kind, clock)
+    except OutOfTimeError:
+        return _sizes_from_ranges(tables, kind)
+
+
+def _sizes_from_ranges(tables: FloatArray, kind: str) -> FloatArray:
+    """At least the sizes in both directions of tables (rows, cols, k), (k, 2), by the ranges of rows and columns.
+
+    Entries of ``T[:, a] - T[:, b]`` are at most as large as the range of their row, and their range is at most the sum
+    of those of both columns.
+    """
+    hard = tables.min(axis=(0, 1), initial=np.inf) == -np.inf
+    of_rows = tables.max(axis=1) - tables.min(axis=1)
+    of_columns = tables.max(axis=0) - tables.min(axis=0)
+    if kind in ("range", "sigmoid"):
+        both_ways = 2.0 * np.minimum(of_rows.max(axis=0), of_columns.max(axis=0))
+        sizes = np.stack([both_ways, both_ways], axis=1)
+    else:
+        total = np.sum if kind == "l1" else np.max
+        sizes = np.stack([total(of_rows, axis=0), total(of_columns, axis=0)], axis=1)
+    sizes[hard] = np.inf
+    return sizes
+
+
+def _sizes_from_extremes(tables: FloatArray, p: int, q: int, kind: str) -> FloatArray:
+    """At least the sizes (k, 2) of the columns of two variables of factors (k, ..), by the range of all entries."""
+    axes = tuple(range(1, tables.ndim))
+    low = tables.min(axis=axes)
+    size = tables.max(axis=axes) - low
+    counts = {"range": (2, 2), "sigmoid": (2, 2), "l1": (tables.shape[p + 1], tables.shape[q + 1]), "linf": (1, 1)}
+    sizes = np.multiply.outer(size, np.array(counts[kind], dtype=np.float64))
+    sizes[low == -np.inf] = np.inf
+    return sizes
+
+
+def _sizes_of_tables(tables: FloatArray, kind: str, clock: Clock = NO_LIMIT) -> FloatArray:
     """Sizes in both directions for tables (rows, cols, k), shape (k, 2), or (k, 1) where they are the same."""
     finite = not (tables.size and tables.min() == -np.inf)
     if not finite:
@@ -310,16 +366,16 @@ def _sizes_of_tables(tables: FloatArray, kind: str) -> FloatArray:
         hard = (tables == -np.inf).any(axis=(0, 1))
         result = np.empty((len(hard), 2))
         if not hard.all():
-            result[~hard] = _sizes_of_tables(np.ascontiguousarray(tables[:, :, ~hard]), kind)
+            result[~hard] = _sizes_of_tables(np.ascontiguousarray(tables[:, :, ~hard]), kind, clock)
         some = np.ascontiguousarray(tables[:, :, hard])
         for end, table in enumerate((some, some.transpose(1, 0, 2))):
-            result[hard, end] = _over_columns(table, kind, table > -np.inf)
+            result[hard, end] = _over_columns(table, kind, table > -np.inf, clock=clock)
         return result
     swapped = tables.transpose(1, 0, 2)
     if kind in ("range", "sigmoid"):
         # The same in both directions, and cheaper over pairs of the fewer states.
-        return _over_columns(tables if tables.shape[1] <= tables.shape[0] else swapped, kind)[:, None]
-    return np.stack([_over_columns(t, kind) for t in (tables, swapped)], axis=1)
+        return _over_columns(tables if tables.shape[1] <= tables.shape[0] else swapped, kind, clock=clock)[:, None]
+    return np.stack([_over_columns(t, kind, clock=clock) for t in (tables, swapped)], axis=1)
 
 
 def _finish(size: FloatArray, kind: str) -> FloatArray:
@@ -331,7 +387,9 @@ def _finish(size: FloatArray, kind: str) -> FloatArray:
     return np.minimum(np.tanh(size), size) if kind == "sigmoid" else size
 
 
-def _over_columns(tables: FloatArray, kind: str, allowed: BoolArray | None = None) -> FloatArray:
+def _over_columns(
+    tables: FloatArray, kind: str, allowed: BoolArray | None = None, *, clock: Clock = NO_LIMIT
+) -> FloatArray:
     """Largest range or norm (k,) of the difference of two columns of tables (rows, cols, k).
 
     For tables with -inf ``allowed`` says where they are not: rows forbidden in both columns do not count, in one of
@@ -340,6 +398,7 @@ def _over_columns(tables: FloatArray, kind: str, allowed: BoolArray | None = Non
     cols = tables.shape[1]
     best = np.zeros(tables.shape[2])
     for a in range(cols - 1):
+        clock.check()
         difference = tables[:, a : a + 1] - tables[:, a + 1 :]
         both: Any = True if allowed is None else allowed[:, a : a + 1] & allowed[:, a + 1 :]
         if kind in ("range", "sigmoid"):
@@ -403,7 +462,7 @@ def _field_bounds(model: MarkovRandomField) -> FloatArray:
 # -- by enumeration of what the neighbors can do (Definition 3, in the form of Lemma 9) ----------------------------
 
 
-def _exact_dependencies(model: MarkovRandomField) -> FloatArray:
+def _exact_dependencies(model: MarkovRandomField, clock: Clock) -> FloatArray:
     """R by its definition (m, 2), for a model without forbidden states."""
     graph, counts, n = model.adjacency, model.num_states, model.num_variables
     result = np.zeros((model.num_edges, 2))
@@ -419,6 +478,7 @@ def _exact_dependencies(model: MarkovRandomField) -> FloatArray:
             "dependency='sigmoid' enumerates nothing"
         )
     for i in np.flatnonzero(graph.degree).tolist():
+        clock.check()
         edges = graph.edge_ids[graph.indptr[i] : graph.indptr[i + 1]]
         gaps = dict(zip(*_largest_gaps(*_joint_logits(model, i)), strict=True))
         around = graph.neighbors_of(i).tolist()
