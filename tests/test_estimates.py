@@ -286,3 +286,10 @@ def test_every_kind_of_picture_and_table() -> None:
     for result in (certificate, projected, run, tempered, fastmix.most_probable(model)):
         assert result._repr_html_().startswith("<div>")
     pyplot.close("all")
+
+
+def test_a_coupling_of_minus_infinity_forbids_equal_labels() -> None:
+    model = MarkovRandomField.image(np.zeros((1, 2, 2)), -np.inf)
+    assert model.table(0, 1).tolist() == [[-np.inf, 0.0], [0.0, -np.inf]]
+    with pytest.raises(fastmix.ModelError, match="pairwise must"):
+        MarkovRandomField.image(np.zeros((1, 2, 2)), np.inf)

@@ -19,11 +19,11 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix.errors import FastmixError, ModelError
 
 __all__ = [
-    "INSTALL_EXTRA", "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_list", "as_number", "as_path",
-    "as_shape", "as_state_counts", "as_state_names", "as_text", "as_variable_names", "check_accuracy", "check_choice",
-    "check_count", "check_flag", "check_log_values", "check_positive", "check_seconds", "check_seed", "check_share",
-    "check_threads", "choose_seed", "count_processors", "describe", "is_whole", "keep_checked", "per_item", "require",
-    "show_path",
+    "INSTALL_EXTRA", "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_list", "as_names",
+    "as_number", "as_path", "as_shape", "as_state_counts", "as_state_names", "as_text", "as_variable_names",
+    "check_accuracy", "check_choice", "check_count", "check_flag", "check_log_values", "check_positive",
+    "check_seconds", "check_seed", "check_share", "check_threads", "choose_seed", "count_processors", "describe",
+    "is_whole", "keep_checked", "per_item", "require", "show_path",
 ]  # fmt: skip
 
 # Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
@@ -248,11 +248,15 @@ def _as_count(
     raise error(f"{name} must be a whole number {limits}, got {describe(value)}")
 
 
-def check_positive(name: str, value: Any, what: str = "number", *, or_zero: bool = False) -> float:
-    """``value`` as a positive finite float, or 0 where that is allowed."""
+def check_positive(
+    name: str, value: Any, what: str = "number", *, or_zero: bool = False, most: float | None = None
+) -> float:
+    """``value`` as a positive finite float of at most ``most``, or 0 where that is allowed."""
     number = _as_real(value)
-    if not (0.0 < number < math.inf or (or_zero and number == 0.0)):
+    allowed = 0.0 < number < math.inf or (or_zero and number == 0.0)
+    if not allowed or (most is not None and number > most):
         rule = f"a {what} of at least 0" if or_zero else f"a positive {what}"
+        rule = rule if most is None else f"{rule} and at most {most:g}"
         raise ValueError(f"{name} must be {rule}, got {describe(value)}")
     return number
 
@@ -353,7 +357,7 @@ def as_index(what: str, given: Any, names: Mapping[str, int], count: int) -> int
 
 def as_variable_names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
     """Variable names as a tuple, one per variable, all different."""
-    return None if names is None else _as_names("variable_names", names, count, "variable")
+    return None if names is None else as_names("variable_names", names, count, "variable")
 
 
 def as_shape(shape: object, num_variables: int) -> tuple[int, ...] | None:
@@ -377,7 +381,7 @@ def as_state_names(names: Sequence[Sequence[str]] | None, num_states: IntArray) 
     if len(lists) != len(num_states):
         raise ModelError(f"state_names must have one list per variable, {len(num_states)}, got {len(lists)}")
     counts = num_states.tolist()
-    return tuple(_as_names(f"state_names[{i}]", states, counts[i], "state") for i, states in enumerate(lists))
+    return tuple(as_names(f"state_names[{i}]", states, counts[i], "state") for i, states in enumerate(lists))
 
 
 def as_list(name: str, values: Any, rule: str) -> list[Any]:
@@ -393,7 +397,8 @@ def as_list(name: str, values: Any, rule: str) -> list[Any]:
     raise ModelError(f"{name} must be {rule}, got {describe(values)}") from cause
 
 
-def _as_names(argument: str, names: Any, count: int, item: str) -> tuple[str, ...]:
+def as_names(argument: str, names: Any, count: int, item: str) -> tuple[str, ...]:
+    """Names as a tuple, one per item, all different."""
     given = as_list(argument, names, "a list of names")
     try:
         result = tuple(str(name) for name in given)

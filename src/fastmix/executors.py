@@ -60,7 +60,7 @@ class Pool(Executor):
 
     def __init__(self, num_workers: int | None = None, executor: Executor | None = None) -> None:
         if num_workers is not None:
-            check_count("num_workers", num_workers, least=1, most=_MOST_WORKERS)
+            num_workers = check_count("num_workers", num_workers, least=1, most=_MOST_WORKERS)
         self.num_workers = num_workers or count_processors()
         self.ours = executor is None
         self.ahead = _AHEAD * self.num_workers if self.ours else math.inf  # tasks that it takes at once

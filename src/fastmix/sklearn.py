@@ -119,7 +119,7 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
     def sample(self, n_samples: int = 1, random_state: Any = None) -> NDArray[np.int64]:
         """Configurations (n_samples, features) as state numbers: exact draws where feasible, else from chains."""
         _validation.check_is_fitted(self)
-        check_count("n_samples", n_samples, least=1)
+        n_samples = check_count("n_samples", n_samples, least=1)
         seed = choose_seed(_seed(random_state))
         try:
             draws = np.asarray(draw_exact(self.model_, num_draws=n_samples, seed=seed))

@@ -233,3 +233,17 @@ def test_measured_columns_of_frames_are_refused() -> None:
     assert read_data(pd.DataFrame({"x": [1.0, None, 2.0]})).state_names == (("1", "2"),)
     listed = pd.DataFrame({"x": pd.Categorical([0.5, 1.5])})
     assert read_data(listed).state_names == (("0.5", "1.5"),)
+
+
+@pytest.mark.parametrize("names", [3, "ab", ["a"], ["a", "a"], ["a", "b", "c"]])
+@pytest.mark.parametrize("make", [lambda table: table, lambda table: table.astype(str)])
+def test_columns_have_one_name_each(names: Any, make: Any) -> None:
+    table = make(np.random.default_rng(0).integers(0, 2, size=(10, 2)))
+    with pytest.raises(ModelError, match="names must"):
+        read_data(table, names=names)
+    assert read_data(table, names=["a", "b"]).variable_names == ("a", "b")
+
+
+def test_the_model_of_data_must_be_one() -> None:
+    with pytest.raises(TypeError, match="model must"):
+        read_data([[0, 1]], model=3)

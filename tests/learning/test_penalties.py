@@ -10,9 +10,9 @@ from learning_models import draws, mixed_model
 
 import fastmix
 import strategies
-from fastmix import MarkovRandomField, NormBall, ResourceError, Status, WidthBall, learn
+from fastmix import MarkovRandomField, ModelError, NormBall, ResourceError, Status, WidthBall, learn
 from fastmix.graphs import complete_edges
-from fastmix.learning import fit
+from fastmix.learning import edge_gains, fit, read_data, stability
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.sampled import _Run
 from fastmix.theory.bias import bias_after
@@ -273,3 +273,35 @@ def test_penalties_are_chosen_on_validation_data(sample: np.ndarray) -> None:
     assert likely.l1 == max(likely.stats["tried"], key=lambda t: t["validation_log_likelihood"])["l1"]
     with pytest.raises(ValueError, match="ridge='auto' is chosen on validation data"):
         learn(few, ridge="auto")
+
+
+@pytest.mark.parametrize("penalty", ["ridge", "l1"])
+@pytest.mark.parametrize("value", [2.0**63, 1e308, "9" * 5000])
+def test_penalties_beyond_all_use_are_refused(penalty: str, value: Any) -> None:
+    data = np.random.default_rng(0).integers(0, 2, size=(20, 3))
+    with pytest.raises(ValueError, match=f"^{penalty} must be .{{1,120}}$"):
+        learn(data, **{penalty: value})
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("ridge", [1e6, 1e12])
+def test_large_penalties_leave_nothing(seed: int, ridge: float) -> None:
+    rng = np.random.default_rng(seed)
+    data = rng.integers(0, 2, size=(20, 3))
+    for l1 in (0.0, 10.0 ** rng.uniform(-3.0, 12.0)):
+        result = learn(data, objective="pseudo-likelihood", ridge=ridge, l1=l1)
+        assert result.status == "ok" or ridge > 1e6  # where rounding is all that is left to descend
+        assert np.abs(result.model.log_pairwise).max(initial=0.0) < 1.0 / ridge
+        assert np.abs(result.model.log_unary).max() < 1.0 / ridge
+
+
+def test_subsamples_without_end_are_refused() -> None:
+    data = np.random.default_rng(0).integers(0, 2, size=(20, 3))
+    with pytest.raises(ValueError, match="num_subsamples must"):
+        stability(data, l1=0.1, num_subsamples=2**31)
+
+
+def test_gains_are_for_data_of_the_model() -> None:
+    model = MarkovRandomField.ising([(0, 1)], coupling=0.3)
+    with pytest.raises(ModelError, match="data must"):
+        edge_gains(model, read_data([[0, 1, 1], [1, 0, 0]]))

@@ -181,3 +181,11 @@ def test_the_reference_has_a_limit_too(seed):
     assert [row.method for row in result.rows] == ["mean-field", "loopy-bp"]
     assert result.reference != "exact"
     assert result.stats["seconds"] - result.stats["compile_seconds"] < 5.0  # coarse
+
+
+@pytest.mark.parametrize("methods", [3, None, "exact", [np.zeros(2)]])
+@pytest.mark.parametrize("backend", [np.eye(2), ""])
+def test_what_is_no_list_of_methods_or_no_backend_is_refused(methods, backend):
+    options = {"backend": backend} if methods is None else {"methods": methods}
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must"):
+        compare(MODEL, **options)

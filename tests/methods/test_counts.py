@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastmix import MarkovRandomField, infer
+from fastmix import MarkovRandomField, infer, learn, score
+from fastmix.executors import Pool
+from fastmix.experiments import Settings
+from fastmix.learning import stability
 from fastmix.methods.annealed import Annealed
 from fastmix.methods.base import Method
 from fastmix.methods.perfect import Perfect
@@ -43,3 +46,28 @@ def test_sweeps_to_note_are_whole_numbers() -> None:
     assert Gibbs(history_at=(np.uint8(200), 3)).history_at == (3, 200)
     with pytest.raises(ValueError, match="history_at"):
         Gibbs(history_at=(1.5,))
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.uint16, np.uint64])
+def test_counts_of_learning_are_whole_numbers(kind: Any) -> None:
+    data = np.random.default_rng(0).integers(0, 2, size=(50, 4))
+    options: dict[str, Any] = {"moments": "sampled", "seed": 1, "backend": "cpu"}
+    counts = {"num_chains": 64, "max_iter": 3, "hidden": 1}
+    plain = learn(data, **counts, **options)
+    given = learn(data, **{name: kind(count) for name, count in counts.items()}, **options)
+    assert np.array_equal(plain.model.parameters, given.model.parameters)
+    assert all(type(given.provenance["options"][name]) is int for name in counts)
+
+    annealed = {"method": "annealing", "seed": 1, "tol": 10.0}
+    expected = score(plain.model, data, num_chains=256, **annealed)
+    found = score(plain.model, data, num_chains=kind(256), **annealed)
+    assert (found.log_z, found.std_error) == (expected.log_z, expected.std_error)
+    assert type(found.provenance["options"]["num_chains"]) is int
+
+    shares = stability(data, l1=0.1, num_subsamples=kind(3), seed=0)
+    assert np.array_equal(shares, stability(data, l1=0.1, num_subsamples=3, seed=0))
+
+
+def test_counts_of_workers_and_trials_are_whole_numbers() -> None:
+    assert Pool(np.uint8(100)).ahead == Pool(100).ahead
+    assert type(Settings(trials=np.uint8(3)).trials) is int

@@ -475,3 +475,15 @@ def test_what_a_certificate_says_of_itself() -> None:
             assert found.num_sweeps * n >= found.num_updates > (found.num_sweeps - 1) * n
         seen.add(found.criterion if found.certified else None)
     assert {"dobrushin", "width"} <= seen
+
+
+@pytest.mark.parametrize("schedule", ["systematic", "random"])
+@pytest.mark.parametrize("seed", range(5))
+def test_sweeps_without_end_stop_where_nothing_changes(seed: int, schedule: Any) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((6, 6)) * (rng.random((6, 6)) < 0.5) * rng.choice([0.2, 1.0])
+    np.fill_diagonal(matrix, 0.0)
+    last = bias_after(matrix, 2**62, schedule=schedule)
+    assert (last <= bias_after(matrix, 1000, schedule=schedule)).all()
+    again = bias_after(matrix, 2**62 + 1, schedule=schedule)
+    assert again.tolist() == last.tolist()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastmix._checks import check_count, check_seed
+from fastmix._checks import as_list, as_path, check_count, check_flag, check_seed, describe, keep_checked
 
 if TYPE_CHECKING:
     from fastmix.experiments.figures import Figure, Table
@@ -34,8 +34,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.trials is not None:
-            check_count("trials", self.trials, least=1, most=_MOST_TRIALS)
-        check_seed(self.seed)
+            keep_checked(self, trials=check_count("trials", self.trials, least=1, most=_MOST_TRIALS))
+        if self.methods is not None:
+            keep_checked(self, methods=tuple(as_list("methods", self.methods, "a list of names of methods")))
+        if self.images is not None:
+            keep_checked(self, images=as_path("images", self.images))
+        keep_checked(self, quick=check_flag("quick", self.quick), seed=check_seed(self.seed))
 
 
 @dataclass(frozen=True)
@@ -121,8 +125,8 @@ class Experiment:
     def calls(self, settings: Settings) -> tuple[MethodCall, ...]:
         """The methods that were asked for, in the order of the experiment, with their options."""
         known = [call.name for call in self.methods]
-        if unknown := [name for name in settings.methods or () if name not in known]:
-            raise ValueError(f"methods must be among {', '.join(known)}, got {unknown[0]!r}")
+        if unknown := [name for name in settings.methods or () if not isinstance(name, str) or name not in known]:
+            raise ValueError(f"methods must be among {', '.join(known)}, got {describe(unknown[0])}")
         if settings.methods is not None and not settings.methods:
             raise ValueError(f"methods must name at least one of {', '.join(known)}, got none")
         return tuple(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmix import __version__
-from fastmix._checks import check_choice, require
+from fastmix._checks import as_path, check_choice, describe, require
 from fastmix._clock import Clock, Listener, Progress, Report, listening
 from fastmix.errors import Interrupted
 from fastmix.executors import CrashError, LostError, Pool, as_pool, count_processors, processes, run_in_order
@@ -106,15 +106,15 @@ def run_experiment(
     begin = time.perf_counter()
     require("matplotlib", **MATPLOTLIB)  # before the hours, not after
     if executor is not None and num_workers is not None:
-        raise ValueError(f"num_workers must not come with an executor, which has its own, got {num_workers}")
+        raise ValueError(f"num_workers must not come with an executor, which has its own, got {describe(num_workers)}")
     pool = Pool(num_workers) if executor is None else as_pool(executor)
     settings = Settings(trials, quick, methods, seed, images)
-    check_choice("experiment", name, [*EXPERIMENTS, "all"])
+    check_choice("name", name, [*EXPERIMENTS, "all"])
+    folder = Path(as_path("output", output))
     chosen = {name: settings}
     if name == "all":
         chosen = {experiment.name: experiment.restrict(settings) for experiment in EXPERIMENTS.values()}
     plans = [(EXPERIMENTS[name], own, EXPERIMENTS[name].cases(own)) for name, own in chosen.items()]
-    folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     for experiment in EXPERIMENTS.values():  # what the report will need, before the hours
         read_settings(folder, experiment)

@@ -21,7 +21,7 @@ __all__ = ["read", "sample_set", "write"]
 
 def read(source: Any, *, temperature: float = 1.0) -> MarkovRandomField:
     """The model of a binary quadratic model at a temperature; labels become names where they are not 0, 1, 2, .."""
-    check_positive("temperature", temperature, "number")
+    temperature = check_positive("temperature", temperature, "number")
     labels = list(source.variables)
     vectors = source.to_numpy_vectors(variable_order=labels)
     row, col, bias = vectors.quadratic
@@ -40,7 +40,7 @@ def read(source: Any, *, temperature: float = 1.0) -> MarkovRandomField:
 def write(model: MarkovRandomField | BayesianNetwork, *, temperature: float = 1.0) -> Any:
     """The binary quadratic model (of spins) whose energy over a temperature is minus the log-weight of a model."""
     dimod = require("dimod", extra="interop", purpose="conversions")
-    check_positive("temperature", temperature, "number")
+    temperature = check_positive("temperature", temperature, "number")
     if isinstance(model, BayesianNetwork):
         model = model.to_model()
     if model.num_factors or (model.num_states != 2).any():

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import as_array, as_float_array, as_state_counts, describe
+from fastmix._checks import as_array, as_float_array, as_list, as_names, as_state_counts, describe
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, check_model
 
 __all__ = [
     "MISSING", "Dataset", "RowError", "check_missing", "check_names", "check_observed", "column_label", "num_hidden",
@@ -116,7 +116,10 @@ class Dataset:
         """Edges with numbers of columns where they have names, and anything else as it is."""
         if isinstance(edges, np.ndarray) and edges.dtype.kind in "UO":
             edges = edges.tolist()
-        pairs = [list(pair) for pair in edges if np.ndim(pair) == 1] if isinstance(edges, list | tuple) else []
+        if isinstance(edges, list | tuple):
+            edges = [pair.tolist() if isinstance(pair, np.ndarray) else pair for pair in edges]
+        listed = isinstance(edges, list | tuple)
+        pairs = [list(pair) for pair in edges if isinstance(pair, list | tuple)] if listed else []
         if not any(isinstance(end, str) for pair in pairs for end in pair):
             return edges
         return [[self.column(end) for end in pair] for pair in pairs]
@@ -187,6 +190,10 @@ def read_data(
     (('no', 'yes'), ('red',))
     """
     marker = check_missing(missing)
+    if model is not None:
+        check_model(model)
+    if names is not None:
+        names = as_list("names", names, "a list of names of columns")
     if isinstance(data, Dataset):
         result = data
         if num_states is not None:
@@ -233,7 +240,7 @@ def check_missing(missing: Any) -> int | str | None:
         if isinstance(missing, bool | np.bool_):
             raise TypeError
         return operator.index(missing)
-    except TypeError:
+    except Exception:  # of whatever objects there are
         raise ValueError(f"missing must be a whole number, 'auto' or None, got {describe(missing)}") from None
 
 
@@ -280,7 +287,9 @@ def _read(
     else:
         array = _as_table(data, name)
         _check_shape(array.shape[0], array.shape[1], model, name)
-        if names is None and model is not None:
+        if names is not None:
+            names = as_names("names", names, array.shape[1], "column")
+        elif model is not None:
             names = model.variable_names
         if array.dtype.kind in "iubf":
             array = without_missing(array, missing, name)
@@ -487,7 +496,7 @@ def _from_numbers(
     if model is not None:
         counts = model.num_states
     elif num_states is not None:
-        given = np.asarray(num_states)
+        given = as_array("num_states", num_states, "be a whole number, or one for each column")
         if given.ndim > 0 and given.shape != (n,):
             raise ModelError(f"num_states must be one number or {n}, one for each column, got shape {given.shape}")
         counts = as_state_counts(np.broadcast_to(given, (n,)))

@@ -44,6 +44,8 @@ __all__ = ["learn", "stability"]
 _RIDGES = (1e-1, 1e-2, 1e-3, 1e-4)  # that "auto" tries, in this order
 _LEAST_RIDGE = 1e-3  # beside an l1 term only ridges up to it are tried
 _HALVINGS = range(2, 9)  # of the least l1 that leaves no edge, for those that "auto" tries, before 0
+_LARGEST_PENALTY = 1e12  # parameters are then 0 up to rounding, and squares of steps still far from overflowing
+_MOST_SUBSAMPLES = 1_000_000  # by which shares are known to 0.0005, and every one is a fit
 _EDGE_BYTES = 200.0  # of an edge of two binary variables, in tables, coordinates and their copies
 _LARGEST_GRAPH = 5000  # variables of a complete graph
 
@@ -157,13 +159,10 @@ def learn(
     if within is not None and not isinstance(within, NormBall):
         raise TypeError(f"within must be a NormBall, a WidthBall or None, got {describe(within)}")
     for name, value in (("ridge", ridge), ("l1", l1)):
-        if isinstance(value, str):
-            if value != "auto":
-                raise ValueError(f"{name} must be a number of at least 0 or 'auto', got {value!r}")
-            if validation is None:
-                raise ValueError(f"{name}='auto' is chosen on validation data: give validation=")
-        else:
-            check_positive(name, value, or_zero=True)
+        if isinstance(value, str) and value == "auto" and validation is None:
+            raise ValueError(f"{name}='auto' is chosen on validation data: give validation=")
+    ridge = _check_penalty("ridge", ridge)
+    l1 = _check_penalty("l1", l1)
     if within is not None and (l1 == "auto" or l1):
         raise ValueError("l1 must be 0 within a set: there is no step for both at once")
     hidden = check_count("hidden", hidden, least=0)
@@ -172,7 +171,7 @@ def learn(
     num_chains = None if num_chains is None else check_count("num_chains", num_chains, least=64)
     if checkpoint is not None:
         checkpoint = as_path("checkpoint", checkpoint)
-    check_positive("checkpoint_seconds", checkpoint_seconds, "number of seconds", or_zero=True)
+    checkpoint_seconds = check_positive("checkpoint_seconds", checkpoint_seconds, "number of seconds", or_zero=True)
     ledger = Ledger(checkpoint, checkpoint_seconds)
     seed = choose_seed(ledger.seed if seed is None else seed)
     options = {
@@ -211,6 +210,15 @@ def learn(
     if result.status is Status.INTERRUPTED:
         raise Interrupted("learning was interrupted; the best model so far is in this exception", result)
     return result
+
+
+def _check_penalty(name: str, value: Any) -> float | Literal["auto"]:
+    """A penalty as a number, or ``auto``."""
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(f"{name} must be a number of at least 0 or 'auto', got {describe(value)}")
+        return "auto"
+    return check_positive(name, value, or_zero=True, most=_LARGEST_PENALTY)
 
 
 def _graph(edges: Any, n: int, hidden: int) -> IntArray:
@@ -311,10 +319,11 @@ def stability(
     >>> stability(x, l1=0.2, num_subsamples=5, seed=0).tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    check_positive("l1", l1)
-    check_count("num_subsamples", num_subsamples, least=1)
-    table = read_data(data, weights=weights, missing=missing)
+    l1 = check_positive("l1", l1, most=_LARGEST_PENALTY)
+    ridge = check_positive("ridge", ridge, or_zero=True, most=_LARGEST_PENALTY)
+    num_subsamples = check_count("num_subsamples", num_subsamples, least=1, most=_MOST_SUBSAMPLES)
     rng = np.random.default_rng(choose_seed(seed))
+    table = read_data(data, weights=weights, missing=missing)
     n, rows = len(table.num_states), len(table.states)
     found = np.zeros((n, n))
     for _ in range(num_subsamples):

@@ -180,6 +180,7 @@ def _lbfgs(best: Search, v: FloatArray, tol: float, max_iter: int) -> None:
 def _proximal(best: Search, v: FloatArray, l1: float, ball: Ball | None, tol: float, max_iter: int) -> None:
     """Accelerated proximal gradient steps with backtracking, begun anew whenever the momentum points uphill."""
     scaling, cost = best.scaling, partial(table_cost, best.scaling.coordinates, l1)
+    steepest = 1e12 * max(1.0, best.ridge)  # curvature that no rounding explains
     z = scaling.from_v(v if ball is None else ball(v))
     value, gradient, at = best.smooth(z)
     best.note(at, value + cost(at), math.inf)
@@ -190,7 +191,7 @@ def _proximal(best: Search, v: FloatArray, l1: float, ball: Ball | None, tol: fl
             move = new - ahead
             new_value, new_gradient, new_at = best.smooth(new)
             bound = ahead_value + float(ahead_gradient @ move) + 0.5 * lipschitz * float(move @ move)
-            if new_value <= bound + 1e-13 * (1.0 + abs(bound)) or lipschitz > 1e12:
+            if new_value <= bound + 1e-13 * (1.0 + abs(bound)) or lipschitz > steepest:
                 break
             lipschitz *= 2.0
         norm = lipschitz * float(np.abs(move).max(initial=0.0))
@@ -234,5 +235,7 @@ def shrink_tables(coordinates: Coordinates, v: FloatArray, by: FloatArray | floa
     """V with the norms of all tables reduced, to 0 at least, by a number or by one for each entry, equal in a table."""
     norms = table_norms(coordinates, v)[coordinates.edge_of]
     result = v.copy()
-    result[coordinates.num_contrasts :] *= np.maximum(0.0, 1.0 - by / np.maximum(norms, 1e-300))
+    # No quotient where the table vanishes: a small norm would make it overflow.
+    shares = np.divide(by, norms, out=np.ones_like(norms), where=norms > by)
+    result[coordinates.num_contrasts :] *= 1.0 - shares
     return result

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_choice, check_positive
+from fastmix._checks import check_choice, check_positive, keep_checked
 from fastmix.model import MarkovRandomField
 from fastmix.results import Framed, Status, as_plain
 from fastmix.theory import norms
@@ -46,7 +46,7 @@ class NormBall:
 
     def __post_init__(self) -> None:
         check_choice("norm", self.norm, norms.NORMS)
-        check_positive("bound", self.bound)
+        keep_checked(self, bound=check_positive("bound", self.bound))
 
     @property
     def certified(self) -> bool:
@@ -69,7 +69,7 @@ class WidthBall(NormBall):
     bound: float = 0.95
 
     def __post_init__(self) -> None:
-        check_positive("bound", self.bound)
+        keep_checked(self, bound=check_positive("bound", self.bound))
 
 
 def ball_by_name(text: str) -> NormBall:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix import _show
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import check_backend, check_choice, check_count, check_positive, choose_seed, describe
+from fastmix._checks import as_list, check_backend, check_choice, check_count, check_positive, choose_seed, describe
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
 from fastmix.chains.base import device_of
 from fastmix.errors import Interrupted, ResourceError
@@ -195,8 +195,8 @@ def score(
     check_model(model)
     check_choice("method", method, ("auto", "exact", "annealing"))
     check_backend(backend)
-    check_positive("tol", tol)
-    check_count("num_chains", num_chains, least=2 * NUM_GROUPS)
+    tol = check_positive("tol", tol)
+    num_chains = check_count("num_chains", num_chains, least=2 * NUM_GROUPS)
     targets = None if target is None else _check_target(model, target)
     options = {
         "method": method, "tol": tol, "num_chains": num_chains, "backend": backend, "time_limit": time_limit,
@@ -247,9 +247,9 @@ def _mean(data: Dataset, values: FloatArray) -> float:
 
 def _check_target(model: MarkovRandomField, target: Sequence[int | str]) -> list[Any]:
     """The variables whose probability given the others is asked for, as they were named."""
-    if isinstance(target, str | bytes | Mapping) or not np.iterable(target):
+    if isinstance(target, Mapping):  # of variables to states, which are not asked for
         raise ValueError(f"target must be a list of variables, got {describe(target)}")
-    targets = list(target)
+    targets = as_list("target", target, "a list of variables")
     numbers = [model.variable_index(variable) for variable in targets]
     if not numbers or len(set(numbers)) < len(numbers):
         raise ValueError(f"target must be one variable or more, each once, got {describe(targets)}")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_positive, describe
-from fastmix.errors import UnfitMethodError
+from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import Dataset
@@ -116,6 +116,8 @@ def edge_gains(model: MarkovRandomField, data: Dataset) -> tuple[IntArray, Float
     """
     check_model(model)
     _check_data(data)
+    if not np.array_equal(data.num_states, model.num_states):
+        raise ModelError("data must have the state counts of the model, got others")
     n = model.num_variables
     whole = Coordinates(Structure.of(model.num_states, complete_edges(n)))
     d, own = whole.num_contrasts, Coordinates(model.structure)

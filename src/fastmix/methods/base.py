@@ -180,7 +180,7 @@ def find_method(name: object, argument: str = "method", among: tuple[str, ...] |
                 register(entry.load())
         if name in _ADDED:
             return _ADDED[name]
-    raise UnfitMethodError(f"{argument} must be one of {', '.join(among or method_names())}, got {name!r}")
+    raise UnfitMethodError(f"{argument} must be one of {', '.join(among or method_names())}, got {describe(name)}")
 
 
 def options_of(method: type[Method]) -> dict[str, dataclasses.Field[Any]]:

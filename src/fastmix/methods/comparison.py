@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import as_float_array, as_path, check_backend, check_seconds, check_threads, choose_seed
+from fastmix._checks import as_float_array, as_list, as_path, check_backend, check_seconds, check_threads, choose_seed
 from fastmix._clock import Clock, Report, listening
 from fastmix.errors import FastmixError, Interrupted, ResourceError, printable
 from fastmix.io.answers import write_answer
@@ -190,7 +190,9 @@ def compare(
     check_model(model)
     if evidence is not None:
         check_evidence(evidence)
-    wanted = [name for name in method_names() if name not in _NOT_COMPARED] if methods is None else list(methods)
+    wanted = [name for name in method_names() if name not in _NOT_COMPARED]
+    if methods is not None:
+        wanted = as_list("methods", methods, "a list of methods or of their names")
     if not wanted:
         raise ValueError(f"methods must name at least one of {', '.join(method_names())}, got none")
     trusted = None if reference is None else as_float_array("reference", reference)
@@ -205,7 +207,8 @@ def compare(
     seed, time_limit = choose_seed(seed), check_seconds(time_limit)
     shared = None if time_limit is None else len(rows_of) * time_limit
     check_threads(num_threads)
-    check_backend(backend or "cpu")
+    if backend is not None:
+        check_backend(backend)
     results: dict[str, InferenceResult] = {}
     seconds: dict[str, float] = {}
     refused: dict[str, str] = {}

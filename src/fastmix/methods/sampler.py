@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import as_list, as_path, check_accuracy, check_choice, check_count, check_positive
+from fastmix._checks import (
+    as_array,
+    as_list,
+    as_path,
+    check_accuracy,
+    check_choice,
+    check_count,
+    check_positive,
+    describe,
+)
 from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix.chains.base import Chains, make_chains
 from fastmix.chains.conditionals import check_conditionals
@@ -37,6 +46,7 @@ SAMPLERS = ("gibbs", "swendsen-wang", "perfect")
 
 _SHARED_CHAINS = 32  # that go to a worker together where they are swept side by side: fewer are slower each
 _SWINGS_SHARE = 0.1  # of a time limit, for what neighbors can do to a variable, which standard errors ask for
+_START_RULE = "be dispersed, random, configurations or a SampleResult"
 _SCOUTED, _SCOUT_SHARE = 16, 0.1  # chains below which others look at the modes, and their share of a time limit
 
 
@@ -71,7 +81,7 @@ class _Sampler(Method):
         object.__setattr__(self, "checkpoint_seconds", seconds)
         check_choice("estimator", self.estimator, ("rao-blackwell", "counts"))
         if isinstance(self.start, str) and self.start not in ("dispersed", "random"):
-            raise ValueError(f"start must be dispersed, random, configurations or a SampleResult, got {self.start!r}")
+            raise ValueError(f"start must {_START_RULE}, got {describe(self.start)}")
 
     def budget(self) -> float | None:
         """A minute, unless the amount of work is known or the run can go on later."""
@@ -256,8 +266,8 @@ def sample(
     options = {
         "num_chains": num_chains, "num_sweeps": num_sweeps, "burn_in": burn_in, "accuracy": accuracy,
         "schedule": schedule, "estimator": estimator, "num_draws": num_draws,
-        "history_at": None if history_at is None else tuple(history_at), "start": start, "checkpoint": checkpoint,
-        "checkpoint_seconds": checkpoint_seconds, "max_sweeps": max_sweeps,
+        "history_at": history_at, "start": start, "checkpoint": checkpoint, "checkpoint_seconds": checkpoint_seconds,
+        "max_sweeps": max_sweeps,
     }  # fmt: skip
     find_method(method.name if isinstance(method, Method) else method, among=SAMPLERS)
     return run_method(
@@ -448,10 +458,10 @@ def _cpu_chains(
     return chains
 
 
-def _start_states(reduction: Reduction, start: object, num_chains: int) -> IntArray:
+def _start_states(reduction: Reduction, start: Any, num_chains: int) -> IntArray:
     """Given configurations as states of the reduced model."""
     model, original = reduction.model, reduction.original
-    given = start.states if isinstance(start, SampleResult) else np.asarray(start)
+    given = start.states if isinstance(start, SampleResult) else as_array("start", start, _START_RULE)
     if given.shape != (num_chains, original.num_variables):
         raise ValueError(f"start must have shape ({num_chains}, {original.num_variables}), got {given.shape}")
     given, _ = original._as_states(given)

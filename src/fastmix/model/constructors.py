@@ -217,7 +217,7 @@ class Constructors:
         edges, weights = build.image_edges((rows, cols), connectivity, contrast, contrast_scale)
         table = _checks.as_float_array("pairwise", pairwise)
         if table.ndim == 0:
-            table = np.eye(labels) * float(table)
+            table = np.where(np.eye(labels, dtype=bool), table, 0.0)  # no product: the number may be -inf
         elif table.shape != (labels, labels):
             raise ModelError(f"pairwise must be a number or have shape ({labels}, {labels}), got shape {table.shape}")
         build.check_model_memory(rows * cols, scores.size, len(edges), len(edges) * labels**2)

@@ -60,7 +60,7 @@ def bias_after(
         check_choice("dependency", dependency, DEPENDENCIES)
         matrix = safe_matrix(model_or_R, dependency)
     else:
-        matrix = _inflate(norms._as_nonnegative(model_or_R)[0])
+        matrix = _inflate(norms._as_nonnegative(model_or_R, "model_or_R")[0])
     run = Iteration(matrix, schedule, check_schedule(schedule, order, matrix.shape[0]), math.inf)
     run.advance(check_count("num_sweeps", num_sweeps, least=0), None)
     return run.delta
@@ -160,6 +160,7 @@ class Iteration:
         total, entry = (target.largest_total, target.largest_entry) if target else (-1.0, -1.0)
         while self.num_sweeps < last and not reached and not self.exhausted:
             made = int(min(at_once, last - self.num_sweeps, self._visits_left / self._cost))
+            before = self.delta.copy()
             if self._random is not None:
                 self.delta = self._random(self.delta)
                 reached = float(self.delta.sum()) <= total and float(self.delta.max()) <= entry
@@ -168,6 +169,8 @@ class Iteration:
                 made, reached = run_loop(sweep_in_place, inputs, (self.delta,), compiled=True)
             self.num_sweeps += made
             self._visits_left -= made * self._cost
+            if target is None and np.array_equal(self.delta, before):  # and so it stays, however many are to come
+                self.num_sweeps = last
         return reached
 
 

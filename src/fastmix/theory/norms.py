@@ -85,26 +85,26 @@ def dense_if_small(matrix: Any) -> Any:
     return matrix.toarray() if matrix.shape[0] <= _DENSE else matrix
 
 
-def _as_nonnegative(R: Any) -> tuple[Any, float]:
+def _as_nonnegative(R: Any, name: str = "R") -> tuple[Any, float]:
     """R as a csr_array of positive entries with sorted columns, and its largest entry (0.0 without any)."""
     from scipy.sparse import csr_array, issparse
 
     if issparse(R):
         if R.dtype.kind not in "fiub":
-            raise ValueError(f"R must hold real numbers, got {R.dtype}")
+            raise ValueError(f"{name} must hold real numbers, got {R.dtype}")
         matrix = csr_array(R, dtype=np.float64)
     else:
-        array = as_float_array("R", R)
+        array = as_float_array(name, R)
         if array.ndim != 2:
-            raise ValueError(f"R must be a square matrix, got shape {array.shape}")
+            raise ValueError(f"{name} must be a square matrix, got shape {array.shape}")
         matrix = csr_array(array)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"R must be a square matrix, got shape {matrix.shape}")
+        raise ValueError(f"{name} must be a square matrix, got shape {matrix.shape}")
     if not matrix.nnz:
         return matrix, 0.0
     least, largest = float(matrix.data.min()), float(matrix.data.max())
     if not least >= 0.0:
-        raise ValueError(f"R must have entries of at least 0, got {least}")
+        raise ValueError(f"{name} must have entries of at least 0, got {least}")
     if least == 0.0 or not matrix.has_canonical_format:
         matrix = matrix.copy()  # the argument is not changed
         matrix.sum_duplicates()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from fastmix._arrays import IntArray
-from fastmix._checks import as_list, check_accuracy, check_count, check_positive, check_share, describe
+from fastmix._checks import as_list, as_path, check_accuracy, check_count, check_positive, check_share, describe
 from fastmix._clock import Report
 from fastmix.chains.base import make_chains
 from fastmix.chains.conditionals import check_conditionals
@@ -79,6 +79,8 @@ class Tempered(Method):
                 object.__setattr__(self, name, check_count(name, value, least=least, most=most))
         if self.accuracy is not None:
             object.__setattr__(self, "accuracy", check_accuracy(self.accuracy))
+        if self.checkpoint is not None:
+            object.__setattr__(self, "checkpoint", as_path("checkpoint", self.checkpoint))
         seconds = check_positive("checkpoint_seconds", self.checkpoint_seconds, "number of seconds", or_zero=True)
         object.__setattr__(self, "checkpoint_seconds", seconds)
         if not isinstance(self.moves, str):
