@@ -266,12 +266,13 @@ class Chains(ABC):
         """
 
     @abstractmethod
-    def add_pairs(self, out: FloatArray, *, average: bool) -> None:
+    def add_pairs(self, out: FloatArray, *, average: bool, clock: Clock = NO_LIMIT) -> None:
         """Add what the chains at the last set say about the pairs of states on every edge to ``out``, as log_pairwise.
 
         Edge marginals mean the same on every device: with ``average`` the conditional probabilities of either end of
         an edge, given all other variables, beside the present state of the other end, half a unit from each; else the
-        present pairs are counted. Either way every chain adds one unit to each edge.
+        present pairs are counted. Either way every chain adds one unit to each edge; some chains do nothing where the
+        clock leaves no time for all.
         """
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.base import Chains
 from fastmix.chains.layout import Layout, rows_of
 from fastmix.chains.patches import Patch, whole_patch
@@ -22,6 +23,7 @@ __all__ = ["HostChains"]
 
 _EXACT = 1 << 24  # numbers below it are exact in single precision
 _LEAST_DENSE = 16  # variables
+_MANY_PAIRS = 1e7  # entries of tables, of all chains: a twentieth of a second, below which no clock is read
 
 
 class HostChains(Chains):
@@ -196,15 +198,33 @@ class HostChains(Chains):
             patch.ends, patch.core_edges, self._scopes, patch.core_factors, weights, unary, tables,
         )  # fmt: skip
 
-    def add_pairs(self, out: FloatArray, *, average: bool) -> None:
-        """Add conditional probabilities of the pairs on every edge, or the present pairs, to ``out``."""
+    def add_pairs(self, out: FloatArray, *, average: bool, clock: Clock = NO_LIMIT) -> None:
+        """Add conditional probabilities of the pairs on every edge, or the present pairs, to ``out``.
+
+        Where the clock leaves no time for all chains, only some of them, evenly spaced, add their units.
+        """
+        top = self._lanes()[:, -self.num_chains :]
+        if clock.limit is None or float(len(out)) * self.num_chains < _MANY_PAIRS:
+            self._add_pairs(top, out, average=average)
+            return
+        start = clock.used()
+        self._add_pairs(top[:, :1], out, average=average)
+        affordable = int(clock.left() / max(clock.used() - start, 1e-9))
+        every = max(1, -(-(self.num_chains - 1) // max(1, affordable)))
+        if affordable:
+            self._add_pairs(top[:, every::every], out, average=average)
+
+    def _add_pairs(self, lanes: NDArray[Any], out: FloatArray, *, average: bool) -> None:
+        """The same for some chains, those of the columns of ``lanes``."""
         from fastmix.chains.reading_kernels import average_pairs
 
-        top = np.ascontiguousarray(self._lanes()[:, -self.num_chains :])
+        top = np.ascontiguousarray(lanes)
+        if not top.shape[1]:
+            return
         if average:
             rows, logs = np.ascontiguousarray(top.T), self.layout.log_arrays(self.sets)
             average_pairs(rows, logs, self.num_sets - 1, out)
             return
         split, counts = self.layout.split, np.empty(self.num_parameters)
-        self._count(top, self._whole, np.ones(self.num_chains), counts[:split], counts[split:])
+        self._count(top, self._whole, np.ones(top.shape[1]), counts[:split], counts[split:])
         out += counts[split : split + len(out)]

@@ -99,6 +99,10 @@ class Method:
     def check(self, model: MarkovRandomField) -> None:
         """Raise an :class:`UnfitMethodError` that says why, where the method cannot answer for this model."""
 
+    def fits_in_time(self, model: MarkovRandomField, clock: Clock) -> str | None:  # noqa: ARG002 (some need it)
+        """As :meth:`fits`, within the limit of a clock where finding out takes long."""
+        return self.fits(model)
+
     def fits(self, model: MarkovRandomField) -> str | None:
         """None, or in a sentence why the method cannot answer for this model."""
         if model.num_factors and not self.takes_factors:
@@ -288,7 +292,7 @@ def _run_reduced(
             f"the time limit of {clock.limit:g} s was over before evidence and forbidden states were taken out "
             "of the model: give it more time"
         ) from None
-    if (reason := method.fits(reduction.model)) is not None:
+    if (reason := method.fits_in_time(reduction.model, clock)) is not None:
         raise UnfitMethodError(reason)
     result = method.run(reduction.model, replace(context, reduction=reduction))
     expansion = {} if reduction.model is model else result._expansion(reduction)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import IntArray
 from fastmix._checks import check_count, choose_seed
-from fastmix._clock import Clock, OutOfTimeError, Report
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report
 from fastmix._memory import check_memory
 from fastmix.chains.conditionals import check_conditionals
 from fastmix.chains.generator import make_streams
@@ -75,13 +75,22 @@ class Perfect(Method):
 
     def check(self, model: MarkovRandomField) -> None:
         """There must be a reason why the past is forgotten."""
-        _reason(model)
+        _reason(model, NO_LIMIT)
+
+    def fits_in_time(self, model: MarkovRandomField, clock: Clock) -> str | None:
+        """The same, or a :class:`NotConvergedError` where the time is over before a reason is found."""
+        try:
+            _reason(model, clock)
+        except UnfitMethodError as error:
+            return str(error)
+        return None
 
     def run(self, model: MarkovRandomField, context: Context) -> PerfectSamples:
         """The draws; a time limit that ends before all of them are there is an error."""
         num_draws, clock, threads = self.num_draws, context.clock, context.num_threads
         required = 24.0 * num_draws * max(1, model.num_variables)
         check_memory(required, f"num_draws {num_draws}", "draw fewer at a time, each time with another seed")
+        reason = _reason(model, clock)
         past = _Past(model, context.seed, self.max_sweeps)
         states = np.empty((num_draws, model.num_variables), dtype=np.int64)
         sweeps = np.zeros(num_draws, dtype=np.int64)
@@ -122,7 +131,7 @@ class Perfect(Method):
             edge_marginals=DrawResult.pair_frequencies(model, states) if context.edge_marginals else None,
             stats={"updates": updates, "updates_per_second": updates / max(clock.used(), 1e-9)},
             num_sweeps=sweeps,
-            reason=_reason(model),
+            reason=reason,
         )
 
 
@@ -219,7 +228,7 @@ def ancestral_sample(network: BayesianNetwork, *, num_draws: int = 1000, seed: i
     )  # fmt: skip
 
 
-def _reason(model: MarkovRandomField) -> str:
+def _reason(model: MarkovRandomField, clock: Clock) -> str:
     """Why the past is forgotten, or an error that says why it might not be."""
     if model.num_variables and model.num_states.max() > _MAX_STATES:
         raise UnfitMethodError(
@@ -238,9 +247,14 @@ def _reason(model: MarkovRandomField) -> str:
     for dependency in dependencies:
         # The exact dependencies are finer, above all with forbidden pairs, but not always feasible.
         with contextlib.suppress(ResourceError):
-            norm, value = smallest_norm(safe_matrix(model, dependency))
+            norm, value = smallest_norm(safe_matrix(model, dependency, clock), clock=clock)
             if value < 1.0:
                 return f"certified: dependency norm {value:.3g} ({norm})"
+    if clock.past():
+        raise NotConvergedError(
+            f"{clock.limit:g} s were over before it was known whether perfect samples can be drawn (dependency norm at "
+            f"most {value:.3g}, and it has to be below 1): raise time_limit"
+        )
     raise UnfitMethodError(
         "perfect samples need an attractive binary model or a dependency norm below 1, and this model has "
         f"{value:.3g} ({norm}); project it first, or use exact draws or Gibbs sampling"

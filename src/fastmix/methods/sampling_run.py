@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import describe
-from fastmix._clock import Clock
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import check_memory
 from fastmix.chains.base import Chains
 from fastmix.errors import FastmixError, FormatError, UnfitMethodError, printable
@@ -58,6 +58,7 @@ _BATCH_UPDATES = 2e8
 _LEAST_BATCH, _LEAST_OF_MANY = 4, 25  # sweeps, of few chains and of many: taking sums costs more than some sweeps
 _FIRST_STEP = 64  # a time limit is looked at after every step: the first is this part of what a step can be
 _FORMAT, _VERSION = b"fastmix checkpoint", 2
+_PAIR_SHARE = 0.05  # of a time limit, that pairs of states have in any case
 _EDGE_COUNTS = 1000  # configurations a chain that edge marginals are counted from
 
 
@@ -285,7 +286,7 @@ class Run:
                         self._fill_time(clock)
                     since_batch = self.done
                 if self.done == target and self.done > 0:
-                    since_batch = self._note(since_batch)
+                    since_batch = self._note(since_batch, clock if checkpoint is None else NO_LIMIT)
                 total = self.plan.burn_in + self.plan.num_sweeps
                 clock.report(self.done + self.plan.burn_in, total, "sweeps", per_second=self.updates_per_second())
                 if checkpoint is not None and (since_batch == self.done or self.done < 0):
@@ -311,7 +312,11 @@ class Run:
         sums = self.engine.take_sums()
         return sums / self.engine.group_size if self.engine.group_size > 1 else sums
 
-    def _note(self, since_batch: int) -> int:
+    def _pairs_clock(self, clock: Clock) -> Clock:
+        """The time for one look at pairs: half of what is left; nothing that a checkpoint holds depends on it."""
+        return clock.part(0.5, least=_PAIR_SHARE)
+
+    def _note(self, since_batch: int, clock: Clock) -> int:
         done = self.done
         if done % self.batch == 0 or done in self.history_at or done == self.plan.num_sweeps:
             self.statistics.add(self._take_sums(), done - since_batch)
@@ -322,7 +327,7 @@ class Run:
             states = self.engine.get_states()
             self.draws.append(_smallest(states))
         if self.pairs is not None and done % self.pair_every == 0:
-            self.engine.add_pairs(self.pairs, average=self.averages)
+            self.engine.add_pairs(self.pairs, average=self.averages, clock=self._pairs_clock(clock))
         return since_batch
 
     def updates_per_second(self) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix.chains.base import Chains
 from fastmix.chains.cuda.device import Launch, cuda_available, require_cuda, start_kernel
 from fastmix.chains.layout import Layout, rows_of
@@ -140,7 +141,7 @@ class DeviceChains(Chains):
         # Unbiased: the mean is estimated too.
         return np.asarray(self._rooms["results"].copy_to_host()) / (self._total - 1)
 
-    def add_pairs(self, out: FloatArray, *, average: bool) -> None:
+    def add_pairs(self, out: FloatArray, *, average: bool, clock: Clock = NO_LIMIT) -> None:  # noqa: ARG002 (fast enough)
         """Add the pairs of states on every edge, over the chains at the last set, to ``out``; see ``Chains``."""
         from fastmix.chains.cuda.reading_kernels import PAIR_UNIT, pair_kernel
 

@@ -27,6 +27,8 @@ __all__ = ["Run"]
 
 _BATCHES = 64
 _FIRST_STEP, _FIRST_PHASE = 4, 16  # rounds, while their time is not known, and before the ladder is first adapted
+_FIRST_UPDATES = 10_000_000  # of variables, in first rounds: with more of them in a round, one round is the first step
+_PAIR_SHARE = 0.05  # of a time limit, that pairs of states have in any case
 _EDGE_COUNTS = 1000  # configurations a ladder that edge marginals are averaged over
 _POPULATION, _POPULATION_STATES = 64, 1 << 24  # configurations that place the first ladder, and their variables
 _LEAST_ENSEMBLES, _MOST_ENSEMBLES = 4, 16
@@ -165,7 +167,7 @@ class Run:
             expected = clock.used() + length * self._round_seconds
             if asked is None and clock.limit and expected > _ADAPT_SHARE * clock.limit:
                 break
-            self._advance(length - self._done, collect=False)
+            self._advance(length - self._done, collect=False, share=share)
             self._done = 0
             if self._deciding.past(share):
                 break
@@ -210,7 +212,7 @@ class Run:
                 self._keep(pause=self._moved and self.clock.past())
             elif self.clock.past(share) and (done or not first):
                 break
-            step = int(self.ladder.step_seconds / self._round_seconds) if self._round_seconds else _FIRST_STEP
+            step = int(self.ladder.step_seconds / self._round_seconds) if self._round_seconds else self._first_step()
             step = max(1, step if num_rounds is None else min(step, num_rounds - done))
             start = self.clock.used()
             self.ladder.advance(step, collect=collect)
@@ -226,6 +228,12 @@ class Run:
             self.burned += 0 if collect else step
             self._report(collect)
         return done
+
+    def _first_step(self) -> int:
+        """Rounds to begin with, while their time is not known."""
+        ladder = self.ladder
+        updates = ladder.num_rungs * ladder.num_ladders * ladder.path.model.num_variables
+        return int(np.clip(_FIRST_UPDATES // max(1, updates), 1, _FIRST_STEP))
 
     def _keep(self, *, now: bool = False, pause: bool = False) -> None:
         """Note where the run is, at once or if that is due, and save it now and then; a pause ends the run there."""
@@ -314,7 +322,8 @@ class Run:
                     target = min(every - self._done % every, target)
                 short = target - self._advance(target, collect=True, share=share)
                 if self.pairs is not None:
-                    self.ladder.chains.add_pairs(self.pairs, average=True)
+                    pair_clock = self._deciding.part(0.5, least=_PAIR_SHARE)
+                    self.ladder.chains.add_pairs(self.pairs, average=True, clock=pair_clock)
             done = self._done
             if done:
                 self._add_batch(done)
