@@ -200,6 +200,16 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path, monkeypatch):
     assert sample(WEAK, checkpoint=path, **options).stats["num_sweeps"] == 64
 
 
+@pytest.mark.parametrize("verb", [sample, fastmix.temper])
+def test_devices_and_pipes_are_no_checkpoints(verb, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for place in (os.devnull, "/dev/zero", pipe):
+        if os.path.exists(place):
+            with pytest.raises(ValueError, match="checkpoint"):
+                verb(WEAK, num_sweeps=10, checkpoint=str(place))
+
+
 def test_the_seed_of_a_checkpoint_is_taken(tmp_path):
     path = str(tmp_path / "run.npz")
     options = {"num_chains": 3, "num_sweeps": 64, "burn_in": 0}

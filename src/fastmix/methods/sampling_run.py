@@ -397,7 +397,11 @@ class Checkpoint:
         from fastmix.io.files import check_writable  # readers of formats are slow to load
 
         check_writable(self.path)
-        self._found = self._read() if os.path.exists(path) else None
+        exists = os.path.exists(path)
+        if exists and not os.path.isfile(path):
+            # Reading a device or a pipe need not end, and a file cannot take its place.
+            raise ValueError(f"checkpoint must name a regular file, got {describe(self.path)}: a device or a pipe")
+        self._found = self._read() if exists else None
         self.seed = None if self._found is None else int(self._found["seed"])
         self._head: dict[str, NDArray[Any]] = {}
         self.last = time.monotonic()
