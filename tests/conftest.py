@@ -56,7 +56,7 @@ def pytest_runtest_teardown() -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests measured for their reader: lines of text, then one table of what the trials counted."""
     rows: list[tuple[str, str, str]] = []
-    for outcome in ("passed", "failed"):
+    for outcome in ("passed", "failed", "xfailed"):
         for report in terminalreporter.getreports(outcome):
             for name, value in report.user_properties:
                 if name == "to print":

@@ -247,3 +247,10 @@ def test_columns_have_one_name_each(names: Any, make: Any) -> None:
 def test_the_model_of_data_must_be_one() -> None:
     with pytest.raises(TypeError, match="model must"):
         read_data([[0, 1]], model=3)
+
+
+@pytest.mark.parametrize("missing", [10**400, -(2**70), 2.5, "no", True])
+def test_numbers_for_missing_values_fit_tables(missing: Any) -> None:
+    for table in ([[0, 1]], [[0.0, np.nan], [1.0, 1.0]]):
+        with pytest.raises(ValueError, match="missing must"):
+            read_data(table, missing=missing)

@@ -29,6 +29,7 @@ _HIDDEN = "hidden "  # and a number: the name of a hidden variable
 _STATE_BYTES = 64.0  # of a state of a variable, in parameters and their copies
 _HIDDEN_BYTES = 256.0  # of a hidden variable, in its name and states beside the rows
 _MOST_DIGITS = 20  # of the number of a column: Python refuses to read thousands of them
+_LARGEST_NUMBER = 2**63 - 1  # that stands for a missing value: tables hold none beyond it
 _SHOWN = 5  # unseen states and columns that an error lists
 
 
@@ -239,9 +240,14 @@ def check_missing(missing: Any) -> int | str | None:
     try:
         if isinstance(missing, bool | np.bool_):
             raise TypeError
-        return operator.index(missing)
+        number = operator.index(missing)
+        if not -_LARGEST_NUMBER <= number <= _LARGEST_NUMBER:
+            raise OverflowError
     except Exception:  # of whatever objects there are
-        raise ValueError(f"missing must be a whole number, 'auto' or None, got {describe(missing)}") from None
+        raise ValueError(
+            f"missing must be a whole number of 64 bits, 'auto' or None, got {describe(missing)}"
+        ) from None
+    return number
 
 
 def without_missing(array: NDArray[Any], missing: int | str | None, name: str) -> NDArray[Any]:
