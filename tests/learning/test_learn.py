@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import lzma
 from pathlib import Path
@@ -17,6 +18,7 @@ import strategies
 from fastmix import Interrupted, MarkovRandomField, ModelError, NormBall, ResourceError, Status, UnfitMethodError, learn
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import read_data
+from fastmix.learning.fit import moments_of_contrasts
 from fastmix.learning.learn import stability
 from fastmix.learning.structure import chow_liu, edge_gains
 
@@ -388,6 +390,87 @@ def test_time_limit_and_interrupt_give_the_best_so_far(sample: np.ndarray) -> No
     result = learn(sample, time_limit=1e-9)
     assert result.status is Status.NOT_CONVERGED
     assert result.stats["stopped_by"] == "time_limit"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_without_time_for_a_graph_there_is_the_independent_model(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, states = int(rng.integers(30, 60)), int(rng.integers(2, 6))
+    rows = rng.integers(0, states, size=(int(rng.integers(5, 200)), n))
+    kind = ("complete", "chow-liu", "l1", "grow")[seed % 4]
+    objective = ("likelihood", "pseudo-likelihood")[seed // 4]
+    options: dict[str, Any] = {"l1": 0.01} if kind == "l1" else {}
+    if kind == "grow":
+        options["validation"] = rows[:5]
+    if kind == "complete":
+        options["moments"] = ("auto", "exact")[seed // 4]
+    result = learn(rows, edges=kind, objective=objective, num_states=states, time_limit=1e-6, seed=0, **options)
+    assert (result.status, result.stats["stopped_by"]) == (Status.NOT_CONVERGED, "time_limit")
+    assert result.model.num_edges == 0
+    answer = fastmix.infer(result.model, method="exact")
+    shares = np.bincount(rows[:, 0], minlength=states) / len(rows)
+    np.testing.assert_allclose(answer.marginal(0), 0.99 * shares + 0.01 / states, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_graph_of_a_fit_that_had_no_time_is_not_ok(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("fastmix.learning.learn")
+    search, calls = module._search, 0
+
+    def first_late(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        found = search(*arguments)
+        return found if calls > 1 else module._late(found)
+
+    monkeypatch.setattr(module, "_search", first_late)
+    rows = np.random.default_rng(seed).integers(0, 2, size=(100, 5))
+    result = learn(rows, edges="l1", l1=0.01, seed=0)
+    assert (calls, result.status) == (2, Status.NOT_CONVERGED)
+
+
+@pytest.mark.parametrize(
+    ("num_columns", "options"),
+    [
+        (3000, {"num_states": 200}), (3000, {"num_states": 200, "objective": "pseudo-likelihood"}),
+        (3000, {"num_states": 2, "hidden": 100_000}), (200_000, {"edges": "chow-liu"}), (5001, {}),
+        (200, {"num_states": 900, "edges": np.column_stack([np.zeros(199, dtype=int), np.arange(1, 200)])}),
+    ],
+)  # fmt: skip
+def test_what_memory_cannot_hold_is_refused_with_the_number(num_columns: int, options: dict[str, Any]) -> None:
+    rows = np.random.default_rng(0).integers(0, 2, size=(3, num_columns))
+    with pytest.raises(ResourceError):
+        learn(rows, seed=0, **options)
+
+
+def test_trees_found_part_by_part_are_those_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("fastmix.learning.structure")
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        counts = rng.integers(2, 5, size=12)
+        data = read_data((rng.random((60, 12)) * counts).astype(int), num_states=counts, weights=rng.random(60) + 0.1)
+        whole = chow_liu(data)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_CHUNK", 100)
+            parts = chow_liu(data)
+        np.testing.assert_array_equal(parts.edges, whole.edges)
+        np.testing.assert_allclose(parts.parameters, whole.parameters, atol=1e-12)
+
+
+def test_moments_of_contrasts_are_those_of_their_rows() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        counts = rng.integers(1, 5, size=6)
+        states = np.where(rng.random((30, 6)) < 0.2, -1, (rng.random((30, 6)) * counts).astype(int)).astype(float)
+        states[0] = 0.0
+        data = read_data(states, num_states=counts)
+        coordinates = Coordinates(data.blank_model().structure)
+        means, variances = moments_of_contrasts(coordinates, data)
+        for i, q in enumerate(coordinates.tables):
+            y = q[data.states[data.states[:, i] >= 0, i]]
+            own = slice(coordinates.starts[i], coordinates.starts[i + 1])
+            np.testing.assert_allclose(means[own], y.mean(axis=0), atol=1e-12)
+            np.testing.assert_allclose(variances[own], y.var(axis=0), atol=1e-12)
 
 
 def test_a_model_comes_back_though_no_time_is_left_to_validate_it() -> None:

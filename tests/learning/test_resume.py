@@ -149,12 +149,12 @@ def test_an_interrupt_after_a_fit_keeps_it(monkeypatch: pytest.MonkeyPatch) -> N
 
     norms, calls, last = fit.model_norms, 0, 0
 
-    def stop(model: MarkovRandomField) -> Any:
+    def stop(model: MarkovRandomField, *clock: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == last:
             raise KeyboardInterrupt
-        return norms(model)
+        return norms(model, *clock)
 
     monkeypatch.setattr(fit, "model_norms", stop)
     whole = learn(ROWS)

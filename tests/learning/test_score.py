@@ -14,7 +14,7 @@ from fastmix import Interrupted, MarkovRandomField, ModelError, Status, score
 from fastmix._clock import Clock, OutOfTimeError
 from fastmix.exact import draw_exact
 from fastmix.graphs import complete_edges
-from fastmix.learning.log_z import _bennett, _combine
+from fastmix.learning.log_z import _bennett, _combine, _turned
 from oracle import learning as naive
 
 
@@ -306,6 +306,33 @@ def test_out_of_time_there_is_a_lower_bound(seed: int, monkeypatch: pytest.Monke
     exact = fastmix.infer(model, method="exact").log_z
     assert exact is not None
     assert exact - 20.0 < found.log_z <= exact
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_time_to_begin_there_is_a_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    edges = np.array([(i, j) for i in range(8) for j in range(i + 1, 8)])
+    model = MarkovRandomField.ising(edges, rng.normal(size=len(edges)), rng.normal(size=8))
+    monkeypatch.setattr("fastmix.learning.log_z._MAKE_SECONDS", 1e9)
+    found = score(model, rng.integers(0, 2, size=(20, 8)), method="annealing", seed=0, time_limit=100.0)
+    assert (found.log_z_kind, found.status, found.std_error) == ("bound", Status.TIME_LIMIT, np.inf)
+    exact = fastmix.infer(model, method="exact").log_z
+    assert exact is not None
+    assert found.log_z <= exact
+    without = score(model, [[0] * 8], method="annealing", seed=0, tol=0.5)  # no limit, no guess
+    assert without.log_z_kind == "estimate"
+
+
+def test_sweeps_back_are_those_ahead_in_the_opposite_order() -> None:
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        pairs = np.array([(i, j) for i in range(9) for j in range(i + 1, 9) if rng.random() < 0.4] or [(0, 1)])
+        structure = MarkovRandomField.ising(pairs, 0.1, np.zeros(9)).structure
+        order, starts = structure.visit_order
+        back, back_starts = _turned(structure).visit_order
+        np.testing.assert_array_equal(back, order[::-1])
+        np.testing.assert_array_equal(np.diff(back_starts), np.diff(starts)[::-1])
+        np.testing.assert_array_equal(structure.visit_order[0], order)
 
 
 def test_rows_that_were_not_reached_in_time_have_no_score(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,7 +188,8 @@ class Coordinates:
             constant += float(means.sum())
             for side, axis, size in ((i, 2, len(qa)), (j, 1, len(qb))):
                 effects = tables.mean(axis=axis) - means[:, None]
-                np.add.at(unary, structure.unary_offsets[side[chosen]][:, None] + np.arange(size), effects)
+                entries = structure.unary_offsets[side[chosen]][:, None] + np.arange(size)
+                unary += np.bincount(entries.reshape(-1), effects.reshape(-1), split)
         for _, places, _ in self._variable_groups:
             constant += float(unary[places].mean(axis=1).sum())
         v = self.from_gradient(np.concatenate([unary, theta[split:]]))

@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._clock import NO_LIMIT, Clock
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix._memory import check_memory
 from fastmix.chains.annealing import make_pool
 from fastmix.chains.base import Chains
 from fastmix.chains.cuda.device import cuda_available
 from fastmix.errors import Interrupted, ModelError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, column_label
-from fastmix.learning.log_z import LogZ, independent_parameters, log_normaliser
+from fastmix.learning.log_z import LogZ, independent_parameters, log_normaliser, observed_shares
 from fastmix.learning.machines import MACHINE_CHAINS, is_machine, learn_machine
 from fastmix.learning.objectives import (
     DataTerm,
@@ -39,7 +40,7 @@ from fastmix.results import Status
 from fastmix.theory import norms
 from fastmix.theory.dependency import dependency_matrix
 
-__all__ = ["Job", "fit", "model_norms", "moments_of_contrasts", "validate"]
+__all__ = ["Job", "Size", "fit", "independent_fit", "model_norms", "moments_of_contrasts", "validate"]
 
 
 _TOL = 1e-5  # of exact objectives, in scaled coordinates
@@ -52,10 +53,13 @@ _DEVICE_CHAINS, _DEVICE_ANNEALED = 1 << 14, 1 << 13  # on a GPU, where more of t
 # Entries of a table beyond which an unpenalised optimum is at infinity, from which on that is looked into, and by how
 # much those of a smaller tolerance are larger then.
 _LARGEST, _SUSPECT, _GROWTH = 40.0, 5.0, 0.5
-_MANY_EDGES, _NORM_SHARE = (
-    20_000,
-    0.3,
-)  # whose norms take long, and the share of a limit after which histories have none
+# Entries of tables whose norms take long, the seconds that they take for each, and the share of a limit after which
+# histories have none.
+_MANY_ENTRIES, _NORM_SECONDS, _NORM_SHARE = 80_000, 5e-8, 0.3
+# Seconds and bytes that a fit takes for every edge, entry of a table and pair of contrasts on an edge: the model, its
+# coordinates, twenty gradients and the norms; and for every pair of contrasts at all, and that times the rows.
+_EDGE_SECONDS, _ENTRY_SECONDS, _PAIR_SECONDS, _DENSE_SECONDS, _PRODUCT_SECONDS = 4e-7, 5e-8, 1e-7, 2e-8, 1e-10
+_EDGE_BYTES, _ENTRY_BYTES, _PAIR_BYTES = 100.0, 50.0, 500.0
 # Chains at least, and what a sweep of all may take: a share of a time limit, by pairs of neighbors per second.
 _FEWEST_CHAINS, _SWEEP_SHARE, _PAIRS_PER_SECOND = 64, 0.02, 2e9
 _TOLD = 0.5  # residual, below which the state of a variable has more than half of the probability
@@ -89,16 +93,58 @@ class Job:
         return self.backend != "cpu" and cuda_available()[0]
 
 
+@dataclass(frozen=True)
+class Size:
+    """How large a fit is: edges, entries of their tables, pairs of contrasts on them, and contrasts of variables."""
+
+    num_edges: float
+    num_entries: float
+    num_pairs: float
+    num_contrasts: float
+
+    @classmethod
+    def of_graph(cls, num_states: IntArray, graph: IntArray) -> Size:
+        """That of a fit on the edges of a graph (m, 2)."""
+        first, second = num_states[graph.T].astype(np.float64)
+        pairs = float(((first - 1.0) * (second - 1.0)).sum())
+        return cls(len(graph), float((first * second).sum()), pairs, float((num_states - 1).sum()))
+
+    @classmethod
+    def of_complete(cls, num_states: IntArray, hidden: int) -> Size:
+        """That of a fit on all edges, or on all between variables and hidden ones."""
+        states = num_states.astype(np.float64)
+        inner = states - 1.0
+        if hidden:
+            pairs = hidden * float(inner.sum())
+            return cls(len(states) * hidden, 2.0 * hidden * float(states.sum()), pairs, float(inner.sum()) + hidden)
+        num_edges = len(states) * (len(states) - 1) / 2.0
+        entries, pairs = (0.5 * float(some.sum() ** 2 - (some**2).sum()) for some in (states, inner))
+        return cls(num_edges, entries, pairs, float(inner.sum()))
+
+    def check(self, job: Job) -> None:
+        """A :class:`ResourceError` without the memory for a fit, an :class:`OutOfTimeError` without the time."""
+        required = _EDGE_BYTES * self.num_edges + _ENTRY_BYTES * self.num_entries + _PAIR_BYTES * self.num_pairs
+        what = f"a graph of {self.num_edges:,.0f} edges with {self.num_entries:.4g} entries of tables"
+        check_memory(required, what, "take fewer hidden variables, or give edges")
+        seconds = _EDGE_SECONDS * self.num_edges + _ENTRY_SECONDS * self.num_entries + _PAIR_SECONDS * self.num_pairs
+        dense = self.num_contrasts**2
+        seconds += dense * (_DENSE_SECONDS + _PRODUCT_SECONDS * len(job.data.states))
+        if seconds > job.clock.left():
+            raise OutOfTimeError
+
+
 def fit(
     job: Job, graph: IntArray, ridge: float | str, l1: float | str, start: MarkovRandomField | None = None
 ) -> LearnResult:
     """One fit with given penalties; if the checkpoint has it, what is there."""
     assert not isinstance(ridge, str)
     assert not isinstance(l1, str)
+    known = job.ledger.next_fit()
     data = job.data.merged()[0].with_hidden(job.hidden)
+    if known is None:
+        Size.of_graph(data.num_states, graph).check(job)
     template = data.blank_model(graph)
     coordinates = Coordinates(template.structure)
-    known = job.ledger.next_fit()
     scaled = job.scale * ridge, job.scale * l1
     v, facts = _solve(job, template, coordinates, data, *scaled, start) if known is None else known
     model = _without_empty_tables(template.with_parameters(coordinates.to_parameters(v)), coordinates, v, l1)
@@ -122,6 +168,22 @@ def fit(
     )  # fmt: skip
     job.found.append(result)
     return result
+
+
+def independent_fit(job: Job, ridge: float | str, l1: float | str) -> LearnResult:
+    """The independent model with the marginals of the data, which is no fit: for when there is no time for one."""
+    data = job.data.with_hidden(job.hidden)
+    blank = data.blank_model()
+    coordinates = Coordinates(blank.structure)
+    v = coordinates.from_fields(independent_parameters(blank, data))
+    model = blank.with_parameters(coordinates.to_parameters(v))
+    chosen = [0.0 if isinstance(value, str) else value for value in (ridge, l1)]
+    return LearnResult(
+        model=model, objective=job.objective, moments="none", status=Status.NOT_CONVERGED, value=None,
+        ridge=chosen[0], l1=chosen[1], within=job.within, norms={"spectral": 0.0, "inf": 0.0}, moment_error=None,
+        bias_bound=None, validation_log_likelihood=None, num_rows=job.data.num_rows, seed=job.seed,
+        stats={"stopped_by": "time_limit", "num_iterations": 0},
+    )  # fmt: skip
 
 
 def _solve(
@@ -290,7 +352,7 @@ def _exact_likelihood(job: Job, coordinates: Coordinates, data: Dataset) -> Exac
         return None
     try:
         term = exact_model_term(coordinates, asked=job.moments == "exact", clock=job.clock)
-        return ExactLikelihood(term, DataTerm(coordinates, data))
+        return ExactLikelihood(term, DataTerm(coordinates, data, clock=job.clock))
     except ResourceError:
         if job.moments == "exact":
             raise
@@ -299,13 +361,16 @@ def _exact_likelihood(job: Job, coordinates: Coordinates, data: Dataset) -> Exac
 
 def moments_of_contrasts(coordinates: Coordinates, data: Dataset) -> tuple[FloatArray, FloatArray]:
     """Means and variances (D,) of the contrasts over what is observed; 0 and 1/2 for what never is."""
-    y = coordinates.encode(data.states)
-    width = np.diff(coordinates.starts)
-    seen = np.repeat(data.weights @ (data.states != MISSING), width)
-    never = seen == 0.0
-    seen = np.where(never, 1.0, seen)
-    means = (data.weights @ y) / seen
-    variances = np.maximum(0.0, (data.weights @ y**2) / seen - means**2)
+    shares, seen = observed_shares(data)
+    means, squares = np.empty(coordinates.num_contrasts), np.empty(coordinates.num_contrasts)
+    offsets = coordinates.structure.unary_offsets
+    for i, q in enumerate(coordinates.tables):
+        own = slice(coordinates.starts[i], coordinates.starts[i + 1])
+        p = shares[offsets[i] : offsets[i + 1]]
+        means[own] = p @ q
+        squares[own] = p @ q**2
+    variances = np.maximum(0.0, squares - means**2)
+    never = np.repeat(seen == 0.0, np.diff(coordinates.starts))
     return means, np.where(never, 0.5, variances)
 
 
@@ -380,7 +445,8 @@ def validate(job: Job, model: MarkovRandomField, data: Dataset) -> tuple[float |
 
 def model_norms(model: MarkovRandomField, clock: Clock = NO_LIMIT) -> dict[str, float]:
     """Norms of the dependency matrix of a model, ``spectral`` and ``inf``; NaN of a large one once the time is over."""
-    if model.num_edges > _MANY_EDGES and clock.past():
+    entries = len(model.log_pairwise)
+    if entries > _MANY_ENTRIES and clock.left() <= _NORM_SECONDS * entries:
         return {"spectral": math.nan, "inf": math.nan}
     matrix = dependency_matrix(model)
     return {"spectral": norms.matrix_norm(matrix, "spectral"), "inf": norms.matrix_norm(matrix, "inf")}

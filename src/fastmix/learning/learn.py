@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,20 +22,19 @@ from fastmix._checks import (
     choose_seed,
     describe,
 )
-from fastmix._clock import Clock, Report, listening
-from fastmix._memory import check_memory
+from fastmix._clock import Clock, OutOfTimeError, Report, listening
 from fastmix.chains.base import device_of
 from fastmix.errors import Interrupted, ResourceError
 from fastmix.graphs import complete_bipartite_edges, complete_edges
 from fastmix.graphs.basics import canonical_edges
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset, read_data
-from fastmix.learning.fit import Job, fit, model_norms, moments_of_contrasts, validate
+from fastmix.learning.fit import Job, Size, fit, independent_fit, model_norms, moments_of_contrasts, validate
 from fastmix.learning.objectives import DataTerm, ExactLikelihood, exact_model_term
 from fastmix.learning.optimise import table_norms
 from fastmix.learning.result import LearnResult, NormBall
 from fastmix.learning.resume import Ledger, fingerprint
-from fastmix.learning.structure import chow_liu, edge_gains
+from fastmix.learning.structure import best_tree, edge_gains
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status, provenance
 
@@ -46,7 +46,6 @@ _LEAST_RIDGE = 1e-3  # beside an l1 term only ridges up to it are tried
 _HALVINGS = range(2, 9)  # of the least l1 that leaves no edge, for those that "auto" tries, before 0
 _LARGEST_PENALTY = 1e12  # parameters are then 0 up to rounding, and squares of steps still far from overflowing
 _MOST_SUBSAMPLES = 1_000_000  # by which shares are known to 0.0005, and every one is a fit
-_EDGE_BYTES = 200.0  # of an edge of two binary variables, in tables, coordinates and their copies
 _LARGEST_GRAPH = 5000  # variables of a complete graph
 
 
@@ -199,8 +198,9 @@ def learn(
         except KeyboardInterrupt:
             if not job.found:
                 raise
-            alike = [r for r in job.found if r.objective == job.found[-1].objective]
-            result = _interrupted(max(reversed(alike), key=_quality))
+            result = _interrupted(_best_found(job))
+        except OutOfTimeError:
+            result = _late(_best_found(job)) if job.found else independent_fit(job, ridge, l1)
     device = device_of(str(result.stats.get("backend", "cpu")))
     result = replace(
         result,
@@ -221,27 +221,24 @@ def _check_penalty(name: str, value: Any) -> float | Literal["auto"]:
     return check_positive(name, value, or_zero=True, most=_LARGEST_PENALTY)
 
 
-def _graph(edges: Any, n: int, hidden: int) -> IntArray:
+def _graph(job: Job, edges: Any) -> IntArray:
+    n, hidden = len(job.data.num_states), job.hidden
     if isinstance(edges, str):
         check_choice("edges", edges, ("complete", "chow-liu", "l1", "grow"))
         if n > _LARGEST_GRAPH:
             raise ResourceError(
                 f"a complete graph of {n:,} variables is too large: give edges, or use edges='chow-liu'"
             )
-        count = float(n) * hidden if hidden else n * (n - 1) / 2.0
-        check_memory(
-            _EDGE_BYTES * count, f"a graph of {count:,.0f} edges", "take fewer hidden variables, or give edges"
-        )
+        Size.of_complete(job.data.num_states, hidden).check(job)
         return complete_bipartite_edges(n, hidden) if hidden else complete_edges(n)
     return canonical_edges(n + hidden, as_edges(edges, n + hidden))
 
 
 def _run(job: Job, edges: Any, ridge: float | str, l1: float | str) -> LearnResult:
-    n = len(job.data.num_states)
     if isinstance(edges, str) and edges == "chow-liu":
         if job.hidden:
             raise ValueError("hidden variables need edges='complete' or a list of edges")
-        tree = chow_liu(job.data.merged()[0])
+        tree = best_tree(job.data.merged()[0], 1.0, job.clock)
         if job.objective == "likelihood" and job.within is None:
             return _closed_form(job, tree)
         edges = tree.edges
@@ -250,7 +247,7 @@ def _run(job: Job, edges: Any, ridge: float | str, l1: float | str) -> LearnResu
         if grown.status is Status.INTERRUPTED:
             return grown
         edges = grown.model.edges
-    graph = _graph(edges, n, job.hidden)
+    graph = _graph(job, edges)
     if isinstance(edges, str) and edges == "l1":
         if l1 == 0.0:
             raise ValueError("edges='l1' needs a positive l1, or l1='auto' with validation data")
@@ -259,6 +256,8 @@ def _run(job: Job, edges: Any, ridge: float | str, l1: float | str) -> LearnResu
         if found.status is Status.INTERRUPTED:
             return found
         kept = _search(job, found.model.edges, ridge, 0.0)
+        if found.stats["stopped_by"] == "time_limit" and kept.status is Status.OK:
+            kept = _late(kept)  # the graph is that of an unfinished fit
         return replace(kept, l1=found.l1)
     return _search(job, graph, ridge, l1)
 
@@ -271,9 +270,10 @@ def _grow(job: Job, ridge: float | str) -> LearnResult:
         raise ValueError("hidden variables need edges='complete' or a list of edges")
     quick = replace(job, objective="pseudo-likelihood", within=None, rough=True)
     weight, data = 1e-3 if ridge == "auto" else ridge, job.data.merged()[0]
-    best = fit(quick, chow_liu(data).edges, weight, 0.0)
+    best = fit(quick, best_tree(data, 1.0, job.clock).edges, weight, 0.0)
     while best.status is not Status.INTERRUPTED:
         model = best.model
+        Size.of_complete(data.num_states, 0).check(job)  # as many pairs are looked at
         pairs, gains = edge_gains(model, data)
         new = pairs[gains > 0.0][: max(1, model.num_edges // 10)]
         if not len(new):
@@ -291,6 +291,17 @@ def _grow(job: Job, ridge: float | str) -> LearnResult:
 def _interrupted(best: LearnResult) -> LearnResult:
     """The best fit so far, of a search that Ctrl-C ended."""
     return replace(best, status=Status.INTERRUPTED, stats={**best.stats, "stopped_by": "interrupt"})
+
+
+def _late(best: LearnResult) -> LearnResult:
+    """The best fit so far, of a search that had no time for the rest."""
+    return replace(best, status=Status.NOT_CONVERGED, stats={**best.stats, "stopped_by": "time_limit"})
+
+
+def _best_found(job: Job) -> LearnResult:
+    """The best of the fits that have the objective of the last one."""
+    alike = [r for r in job.found if r.objective == job.found[-1].objective]
+    return max(reversed(alike), key=_quality)
 
 
 def stability(
@@ -339,12 +350,15 @@ def _closed_form(job: Job, tree: MarkovRandomField) -> LearnResult:
     v, _ = coordinates.from_parameters(tree.parameters)
     model = tree.with_parameters(coordinates.to_parameters(v)).replace(log_constant=0.0)
     data = job.data.merged()[0]
-    goal = ExactLikelihood(exact_model_term(coordinates, asked=True), DataTerm(coordinates, data))
-    value, gradient = goal.evaluate(v)
+    value = error = None
+    with contextlib.suppress(OutOfTimeError):  # the tree is there
+        goal = ExactLikelihood(exact_model_term(coordinates, asked=True), DataTerm(coordinates, data, clock=job.clock))
+        value, gradient = goal.evaluate(v)
+        error = coordinates.moment_error(gradient)
     validation, _ = validate(job, model, data)
     return LearnResult(
         model=model, objective="likelihood", moments="closed form", status=Status.OK, value=value,
-        ridge=0.0, l1=0.0, within=None, norms=model_norms(model), moment_error=coordinates.moment_error(gradient),
+        ridge=0.0, l1=0.0, within=None, norms=model_norms(model, job.clock), moment_error=error,
         bias_bound=None, validation_log_likelihood=validation, num_rows=job.data.num_rows, seed=job.seed,
         stats={"stopped_by": "done", "num_iterations": 0},
     )  # fmt: skip

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
@@ -22,16 +22,22 @@ from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import MISSING, Dataset
 from fastmix.learning.objectives import Enumerated
 from fastmix.model import MarkovRandomField
+from fastmix.model.build import offsets_of
 from fastmix.model.structure import Structure
 from fastmix.results import Status
 
-__all__ = ["NUM_GROUPS", "LogZ", "independent_parameters", "log_normaliser", "lower_bound", "obstacle"]
+__all__ = [
+    "NUM_GROUPS", "LogZ", "independent_parameters", "log_normaliser", "lower_bound", "observed_shares", "obstacle",
+]  # fmt: skip
 
 NUM_GROUPS = 32  # of chains, for standard errors
 _MOST_CONFIGURATIONS = 1 << 22
 # Seconds that exact log Z may take where nothing was asked for, and the share of a limit that planning and, as it is
 # estimated, running may take; twice as much if the estimate is wrong.
 _COUNTED = 1 << 22  # states of data counted at a time
+# Seconds that it takes to make chains, for every entry of a table; and edges of chains that a core is through with in a
+# second at most.
+_MAKE_SECONDS, _PAIRS_PER_SECOND = 2e-7, 2e9
 _EXACT_SECONDS, _EXACT_SHARE = 20.0, 0.3
 # Models on the way of the first, short run, which finds where to put those of the next, and at most how many these are.
 _PILOT, _FIRST = 60, 300
@@ -147,32 +153,40 @@ def uniform_parameters(model: MarkovRandomField) -> FloatArray:
 def independent_parameters(model: MarkovRandomField, data: Dataset) -> FloatArray:
     """Parameters of the independent model with the (smoothed) marginals of the data; its log Z is 0."""
     theta = np.zeros(model.num_parameters)
-    starts, num_entries = model.unary_offsets[:-1], len(model.log_unary)
+    shares, seen = observed_shares(data)
+    uniform = 1.0 / np.repeat(model.num_states, model.num_states)
+    shares = np.where(np.repeat(seen > 0.0, model.num_states), shares, uniform)
+    theta[: len(shares)] = np.log(0.99 * shares + 0.01 * uniform)
+    return theta
+
+
+def observed_shares(data: Dataset) -> tuple[FloatArray, FloatArray]:
+    """Shares (S,) of the states of every variable in turn among observed values, and the weight (n,) of these."""
+    offsets = offsets_of(data.num_states)
+    starts, num_entries = offsets[:-1], int(offsets[-1])
     if not num_entries:
-        return theta
+        return np.zeros(0), np.zeros(0)
     counts = np.zeros(num_entries)
-    most = max(1, _COUNTED // model.num_variables)
+    most = max(1, _COUNTED // len(starts))
     for first in range(0, len(data.states), most):
         rows = data.states[first : first + most]
         seen = rows != MISSING
         entries = (rows + starts)[seen]
         weights = np.broadcast_to(data.weights[first : first + most, None], rows.shape)[seen]
         counts += np.bincount(entries, weights, minlength=num_entries)
-    totals = np.add.reduceat(counts, starts).repeat(model.num_states)
-    uniform = 1.0 / np.repeat(model.num_states, model.num_states)
-    shares = np.divide(counts, totals, out=uniform.copy(), where=totals > 0.0)
-    theta[:num_entries] = np.log(0.99 * shares + 0.01 * uniform)
-    return theta
+    seen_weights = np.add.reduceat(counts, starts)
+    totals = seen_weights.repeat(data.num_states)
+    return np.divide(counts, totals, out=np.zeros(num_entries), where=totals > 0.0), seen_weights
 
 
-class _Reversed(Structure):
+def _turned(structure: Structure) -> Structure:
     """The same structure with sweeps in the opposite order, which undo those of the structure in equilibrium."""
-
-    @cached_property
-    def visit_order(self) -> tuple[NDArray[np.int32], IntArray]:
-        """Variables of a sweep from the last to the first, and where their classes begin."""
-        order, starts = super().visit_order
-        return np.ascontiguousarray(order[::-1]), np.ascontiguousarray(starts[-1] - starts[::-1])
+    turned = Structure(structure.num_states, structure.edges, structure.scope_starts, structure.scope_variables)
+    order, starts = structure.visit_order
+    known = vars(structure)  # with all that has been computed once, which does not depend on the order
+    reverse = np.ascontiguousarray(order[::-1]), np.ascontiguousarray(starts[-1] - starts[::-1])
+    vars(turned).update({**known, "visit_order": reverse})
+    return turned
 
 
 @dataclass
@@ -211,16 +225,15 @@ class _Annealer:
         ]
         self._make = partial(make_pool, model, backend)
         self._num_chains, self._seed, self._clock = num_chains, seed, clock
-        own = model.structure
-        self._turned = _Reversed(own.num_states, own.edges, own.scope_starts, own.scope_variables)
-        self._state_type = np.min_scalar_type(int(own.num_states.max(initial=1)))
+        self._structure = model.structure
+        self._state_type = np.min_scalar_type(int(model.num_states.max(initial=1)))
         self._prepare()
 
     def _prepare(self) -> None:
         """Make the chains, as many for every way."""
         each = self._num_chains // len(self.ways)
         self.ahead, self.place = self._make(num_chains=each, seed=self._seed)
-        self.back, _ = self._make(num_chains=each, seed=self._seed + 1, structure=self._turned)
+        self.back, _ = self._make(num_chains=each, seed=self._seed + 1, structure=_turned(self._structure))
         self.ahead.clock = self.back.clock = self._clock
 
     def go_ahead(self, way: _Way) -> None:
@@ -280,6 +293,8 @@ def _annealed(
     rounds = 0
     required = _CHAIN_BYTES * num_chains * model.num_variables
     check_memory(required, f"num_chains {num_chains} of {model.num_variables:,} variables", "take fewer chains")
+    if _is_hopeless(model, num_chains, clock, backend):
+        return lower_bound(model, data)
     try:
         run = _Annealer(model, data, backend, num_chains, seed, clock)
         run.pilot()
@@ -312,6 +327,17 @@ def _annealed(
     k = model.log_constant
     stats = {"stopped_by": stopped_by, **result.stats}
     return replace(result, log_z=result.log_z + k, bracket=(low + k, high + k), stats=stats)
+
+
+def _is_hopeless(model: MarkovRandomField, num_chains: int, clock: Clock, backend: str) -> bool:
+    """Whether not even the first, short run can end in time, nor, with few chains, what has to be made for it."""
+    if clock.limit is None:
+        return False
+    entries = len(model.log_pairwise)
+    seconds = _MAKE_SECONDS * entries
+    if backend == "cpu":
+        seconds += _PILOT * num_chains * model.num_edges / (_PAIRS_PER_SECOND * (os.cpu_count() or 1))
+    return seconds > clock.left()
 
 
 def _move(chains: Chains, thetas: FloatArray, path: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -35,7 +35,9 @@ FloatMatrix = NDArray[np.float32]
 _MOST_CONFIGURATIONS = 1 << 22  # of a model that is enumerated: 32 MiB, a few hundredths of a second
 MOST_COMPLETIONS = 1 << 16  # of missing values that depend on each other
 _FEW_COMPLETIONS = 1 << 12  # that take no longer than chains do
-_MOST_ENTRIES = 1e8  # of a junction tree that is run at every step, about a second, where nothing was asked for
+# Of a junction tree that is run at every step, about a second, where nothing was asked for; no more than can be run
+# about ten times in the time that is left; and seconds for each.
+_MOST_ENTRIES, _ENTRIES_PER_SECOND, _ENTRY_SECONDS = 1e8, 1e7, 1e-8
 _CHUNK = 1 << 22  # numbers of a temporary array
 
 
@@ -62,7 +64,7 @@ class PseudoLikelihood(Objective):
                 "the pseudo-likelihood needs every value, and some are missing: objective='likelihood' sums over them"
             )
         d = coordinates.num_contrasts
-        check_memory(24.0 * len(data.states) * d + 24.0 * d * d, "the pseudo-likelihood", "learn from fewer rows")
+        check_memory(40.0 * len(data.states) * d + 32.0 * d * d, "the pseudo-likelihood", "learn from fewer rows")
         self.coordinates = coordinates
         self._states, self._weights = np.ascontiguousarray(data.states), data.weights
         self._y = coordinates.encode(data.states)
@@ -172,17 +174,22 @@ def exact_model_term(coordinates: Coordinates, *, asked: bool, clock: Clock = NO
     ResourceError
         If there is none within the memory, or, unless it was asked for, none that takes about a second, or no time to
         look for it.
+    OutOfTimeError
+        If it was asked for and takes longer than there is time.
     """
     counts = coordinates.structure.num_states
     if float(np.log2(counts).sum()) <= math.log2(_MOST_CONFIGURATIONS) + 1e-9:
         return Enumerated(coordinates)
     if asked:
-        return TreeSums(coordinates)
+        term = TreeSums(coordinates, clock=clock)
+        if _ENTRY_SECONDS * term.tree.total_entries > clock.left():
+            raise OutOfTimeError
+        return term
     try:
         term = TreeSums(coordinates, min(1e9, available_memory() / 2), clock)
     except OutOfTimeError:
         raise ResourceError("there is no time to plan exact moments") from None
-    if term.tree.total_entries > _MOST_ENTRIES:
+    if term.tree.total_entries > min(_MOST_ENTRIES, _ENTRIES_PER_SECOND * clock.left()):
         raise ResourceError(f"exact moments take long: {term.tree.total_entries:.3g} entries at every step")
     return term
 

@@ -33,6 +33,7 @@ _MASS_SHARE, _PSEUDO_SHARE = 0.5, 0.3  # of a time limit for the masses of rows,
 # conditional distributions that are made at once.
 _SMALL_DENSE, _LEAST_DENSITY, _CHUNK_ENTRIES = 2000, 0.1, 1 << 22
 _MANY_TERMS = 1 << 24  # edges times rows from which on that is worth it for their masses
+_DENSE_SECONDS = 5e-8  # that such a matrix takes, or a sparse one, for every entry of a table
 
 
 _NOT_MIXED = "Annealing there and back disagree, or the standard error is large: allow more num_chains or time_limit."
@@ -273,7 +274,7 @@ def log_masses(model: MarkovRandomField, data: Dataset, clock: Clock = NO_LIMIT)
     gaps = np.flatnonzero((data.states == MISSING).any(axis=1)) if data.has_missing else np.zeros(0, dtype=np.int64)
     whole = np.delete(np.arange(len(result)), gaps)
     with contextlib.suppress(OutOfTimeError):
-        for some, masses in _masses_of_whole(model, data.states, whole):
+        for some, masses in _masses_of_whole(model, data.states, whole, clock):
             result[some] = masses
             clock.check()
         if len(gaps) and obstacle(model):
@@ -290,11 +291,12 @@ def log_masses(model: MarkovRandomField, data: Dataset, clock: Clock = NO_LIMIT)
 
 
 def _masses_of_whole(
-    model: MarkovRandomField, states: NDArray[Any], rows: IntArray
+    model: MarkovRandomField, states: NDArray[Any], rows: IntArray, clock: Clock
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """Rows without missing values, some at a time, and the logarithms of their masses."""
     n, num_edges = model.num_variables, model.num_edges
-    if len(rows) * num_edges < _MANY_TERMS or model.num_factors or not _is_dense(model):
+    late = clock.left() < _DENSE_SECONDS * len(model.log_pairwise)
+    if len(rows) * num_edges < _MANY_TERMS or model.num_factors or late or not _is_dense(model):
         step = max(1, _CHUNK_ENTRIES // max(1, n + num_edges + len(model.structure.scope_variables)))
         for first in range(0, len(rows), step):
             some = rows[first : first + step]
@@ -348,6 +350,8 @@ def pseudo_log_likelihoods(model: MarkovRandomField, data: Dataset, clock: Clock
     """
     n, entries = model.num_variables, len(model.log_unary)
     result = np.empty(len(data.states))
+    if clock.left() < _DENSE_SECONDS * len(model.log_pairwise):
+        raise OutOfTimeError
     if _is_dense(model) or (n <= _SMALL_DENSE and not model.has_forbidden):
         coordinates = Coordinates(model.structure)
         v = coordinates.from_parameters(model.parameters)[0]
