@@ -344,7 +344,7 @@ def test_results_show_themselves() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"ridge": -1}, ValueError, "ridge must be a number of at least 0, got -1"),
+        ({"ridge": -1}, ValueError, "ridge must be a number of at least 0"),
         ({"l1": "much"}, ValueError, "l1 must be a number of at least 0 or 'auto'"),
         ({"objective": "x"}, ValueError, "objective must be one of"),
         ({"moments": "x"}, ValueError, "moments must be one of"),
