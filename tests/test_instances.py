@@ -235,7 +235,7 @@ class TestRefusals:
             (lambda k: instances.ising_tree(0, **k), "num_variables must be a whole number of at least 1, got 0"),
             (lambda k: instances.ising_regular(5, 3, **k), "num_variables * degree must be even, got 5 * 3"),
             (lambda k: instances.ising_regular(4, 4, **k), "degree must be less than num_variables = 4, got 4"),
-            (lambda k: instances.ising_regular(4, -1, **k), "degree must be a whole number from 0 to "),
+            (lambda k: instances.ising_regular(4, -1, **k), "degree must be a whole number of at least 0, got -1"),
         ],
     )
     def test_sizes(self, call: Callable[[dict[str, object]], object], message: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._memory import check_memory
 from fastmix.errors import FastmixError, ModelError
 
 __all__ = [
@@ -32,6 +33,7 @@ _LARGEST = 1e100
 _MOST_STATES = 2**31 - 1  # of a variable: the entries of a table, a product of two of these, fit 64 bits
 _MOST_THREADS = 1024
 _MOST_COUNTED = 2**63 - 1  # what arrays and kernels count with
+_ITEM_BYTES = 40.0  # of a number in a list
 _LARGEST_SEED = 2**128 - 1  # as many bits as NumPy's generators mix
 _LONGEST_SHOWN = 60  # characters of a value in a message
 _LONGEST_PATH = 300
@@ -57,6 +59,7 @@ def as_array(name: str, values: ArrayLike, rule: str) -> NDArray[Any]:
 def as_float_array(name: str, values: ArrayLike) -> FloatArray:
     """``values`` as a new float64 array; a :class:`ModelError` that names the argument when they are not numbers."""
     array = as_array(name, values, "be an array of numbers")
+    check_memory(8.0 * array.size, f"{name} of {array.size:,} numbers", "give a smaller array")
     try:
         if array.dtype.kind in _NOT_NUMBERS:  # NumPy would convert most of these in silence
             raise TypeError(f"these are {_NOT_NUMBERS[array.dtype.kind]}")
@@ -94,6 +97,7 @@ def is_whole(array: NDArray[Any]) -> bool:
 def as_edges(edges: ArrayLike, num_variables: int | None = None) -> IntArray:
     """``edges`` as an int64 array of shape (m, 2), checked for shape, whole numbers, range and self-edges."""
     array = as_array("edges", edges, "have shape (m, 2)")
+    check_memory(8.0 * array.size, f"edges of {array.size:,} numbers", "give fewer edges")
     if array.shape in ((0,), (0, 2)):
         return np.zeros((0, 2), dtype=np.int64)
     if array.ndim != 2 or array.shape[1] != 2:
@@ -143,6 +147,7 @@ def as_state_counts(values: ArrayLike) -> IntArray:
 def as_whole_numbers(name: str, values: ArrayLike) -> IntArray:
     """A new int64 vector."""
     array = as_array(name, values, "be a vector of whole numbers")
+    check_memory(8.0 * array.size, f"{name} of {array.size:,} numbers", "give a smaller array")
     if array.size == 0:
         return np.zeros(0, dtype=np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -389,6 +394,7 @@ def as_list(name: str, values: Any, rule: str) -> list[Any]:
     cause: Exception | None = None
     if isinstance(values, Iterable) and not isinstance(values, str | bytes):
         try:
+            check_memory(_ITEM_BYTES * operator.length_hint(values), name, "give a shorter one")
             return list(values)
         except FastmixError:  # of a generator of ours
             raise

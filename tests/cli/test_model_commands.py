@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -240,3 +241,24 @@ def test_edges_for_learning_that_leave_the_first_column_alone(run: Run, tmp_path
     assert "subtract 1" in run("learn", str(data), "--edges", str(edges), *options).err
     edges.write_text("0 1\n1 2\n2 3\n")
     assert "subtract 1" not in run("learn", str(data), "--edges", str(edges), *options).err
+
+
+@pytest.mark.parametrize(
+    ("kind", "sides"),
+    [
+        ("ising-grid", ["rows", "cols"]),
+        ("potts-grid", ["rows", "cols"]),
+        ("ising-random", ["num-variables"]),
+        ("ising-bipartite", ["left", "right"]),
+        ("ising-regular", ["num-variables"]),
+    ],
+)
+def test_random_models_that_are_too_large(kind: str, sides: list[str], run: Run) -> None:
+    """Refused with the memory that they would take."""
+    rng = np.random.default_rng(zlib.crc32(kind.encode()))
+    size = 2 * int(10.0 ** rng.uniform(8.0, 9.0))
+    outcome = run("generate", kind, *(word for side in sides for word in (f"--{side}", size)), "-o", "model.uai")
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert len(outcome.err.splitlines()) == 1
+    assert "over the limit of" in outcome.err

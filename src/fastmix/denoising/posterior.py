@@ -24,6 +24,7 @@ DATA_WEIGHT = 0.25
 NOISE = 1.25
 
 _LARGEST_STRENGTH = 1e99  # log-potentials are a small multiple of it, and at most 1e100
+_BYTES_PER_NUMBER = 40.0  # of a picture while it is checked, or noise is added to it
 _BYTES_PER_PIXEL = 1500  # model, sampler, sums of the chains and the arrays in between, at their largest
 
 
@@ -33,6 +34,7 @@ def as_grey(image: ArrayLike, name: str = "image") -> FloatArray:
     Whole numbers of 8 or 16 bits are scaled to [0, 1]; other values stay as they are. Errors call it ``name``.
     """
     array = _as_numbers(name, image)
+    check_memory(_BYTES_PER_NUMBER * array.size, f"{name} of shape {array.shape}", "give a smaller one")
     with np.errstate(over="ignore", invalid="ignore"):  # infinite then, which is refused below
         values = array.astype(np.float64)
         if array.ndim == 3 and array.shape[2] in (3, 4):
@@ -80,7 +82,9 @@ def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArra
     True
     """
     exponent = check_positive("noise", noise)
-    y = _as_numbers("clean", clean).astype(bool)
+    numbers = _as_numbers("clean", clean)
+    check_memory(_BYTES_PER_NUMBER * numbers.size, f"clean of shape {numbers.shape}", "give a smaller picture")
+    y = numbers.astype(bool)
     t = np.random.default_rng(check_seed(seed)).random(y.shape) ** exponent
     return np.where(y, 1.0 - t, t)
 

@@ -24,12 +24,18 @@ __all__ = [
 
 # Keys i * n + j must fit in int64, and indices of the double cover (2 n nodes) in the int32 of scipy.sparse.csgraph.
 _MAX_VARIABLES = 2**30 - 1
+_MOST_ESTIMATED = 2**100  # variables, the product of three sides: an estimate of their memory is no infinity
 # Numbers in a graph up to which loops over it run in Python: that takes less time than loading the compiler.
 _IN_PYTHON = 200_000
 
 
 def check_size(name: str, value: object) -> int:
-    """A number of variables, rows or neighbors that was checked; ``name`` is for the message."""
+    """A number of variables or rows that was checked; ``name`` is for the message.
+
+    More than can be numbered is refused for its memory first, where that is short, as all that is too large for it.
+    """
+    if isinstance(value, int) and _MAX_VARIABLES < value < _MOST_ESTIMATED:
+        check_graph_memory(value, 0)
     return check_count(name, value, least=0, most=_MAX_VARIABLES, error=ModelError)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastmix._arrays import IntArray
-from fastmix._checks import as_array, as_float_array, check_flag, check_seed, describe
+from fastmix._checks import as_array, as_float_array, check_count, check_flag, check_seed, describe
 from fastmix.errors import ModelError
 from fastmix.graphs.basics import canonical_edges, check_graph_memory, check_size
 
@@ -244,7 +244,7 @@ def random_regular_edges(num_variables: int, degree: int, seed: int) -> IntArray
     >>> set(adjacency(10, edges).degree.tolist())
     {3}
     """
-    n, d = check_size("num_variables", num_variables), check_size("degree", degree)
+    n, d = check_size("num_variables", num_variables), check_count("degree", degree, least=0, error=ModelError)
     rng = np.random.default_rng(check_seed(seed))
     if d >= max(n, 1):
         raise ModelError(f"degree must be less than num_variables = {n}, got {d}")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import as_array, as_float_array, as_list, as_names, as_state_counts, describe
+from fastmix._checks import as_array, as_float_array, as_list, as_names, as_state_counts, as_text, describe
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField, check_model
@@ -26,6 +26,7 @@ __all__ = [
 MISSING = -1
 _MOST_CATEGORIES = 1000  # different values of a column; with more it is most likely a measured quantity
 _HIDDEN = "hidden "  # and a number: the name of a hidden variable
+_CELL_BYTES = 16.0  # of a value, while a table of numbers is read
 _STATE_BYTES = 64.0  # of a state of a variable, in parameters and their copies
 _HIDDEN_BYTES = 256.0  # of a hidden variable, in its name and states beside the rows
 _MOST_DIGITS = 20  # of the number of a column: Python refuses to read thousands of them
@@ -190,6 +191,7 @@ def read_data(
     >>> read_data([["yes", "red"], ["no", None]]).state_names
     (('no', 'yes'), ('red',))
     """
+    name = as_text("name", name)
     marker = check_missing(missing)
     if model is not None:
         check_model(model)
@@ -467,6 +469,7 @@ def _as_table(data: Any, name: str) -> NDArray[Any]:
         raise ModelError(f"{name} must {rule}, got shape {array.shape}")
     if array.dtype.kind in "mMcV":
         raise ModelError(f"{name} must hold states, got {array.dtype}")
+    check_memory(_CELL_BYTES * array.size, f"the {array.size:,} values of {name}", "learn from fewer rows or columns")
     if array.dtype.kind == "O" or (array.dtype.kind in "US" and not isinstance(data, np.ndarray)):
         # Lists with None, or with text beside numbers, which NumPy makes text all over.
         array = np.array([list(row) for row in data], dtype=object).reshape(array.shape)

@@ -89,6 +89,8 @@ def make_plan(model: MarkovRandomField, method: _Sampler, context: Context) -> t
         burn_in = default if method.burn_in is None else method.burn_in
         plan, schedule = Plan(int(chains), int(sweeps), int(burn_in)), asked or "systematic"
     _check_plan(model, plan, method.num_draws, accuracy, context.backend)
+    noted = len(method.history_at)
+    check_memory(8.0 * noted * len(model.log_unary), f"history_at {noted:,} numbers of sweeps", "give fewer")
     return plan, schedule
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_choice
+from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.graphs import connected_components
 from fastmix.model import MarkovRandomField, check_model
@@ -77,6 +78,8 @@ def comparison_bounds(
     )
     if not same:
         raise ModelError(f"original must have the edges and scopes of projected, got {original!r} and {projected!r}")
+    required = 40.0 * projected.num_variables + 200.0 * projected.num_edges + 24.0 * len(projected.log_pairwise)
+    check_memory(required, "the comparison of the two models", "compare smaller ones")
     b = _conditional_distances(projected, original)
     matrix = safe_matrix(projected, dependency)
     # No dependency is above 1; the factor is the one that safe_matrix put in for sums of products.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._checks import check_choice
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix._memory import check_memory
 from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.reduce import reduce_model
@@ -78,6 +79,9 @@ def edge_dependencies(
     """
     check_model(model)
     check_choice("dependency", dependency, DEPENDENCIES)
+    largest = max((rows * cols for rows, cols, _ in model.structure.table_shapes), default=0)
+    required = 200.0 * model.num_edges + 16.0 * largest
+    check_memory(required, f"the dependencies of {model.num_edges:,} edges", "take a smaller model")
     model = _without_forbidden(model)
     if dependency == "exact":
         # The minimum repairs rounding only: the enumeration is never above the maximum over all fields.

@@ -16,6 +16,7 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix._checks import as_float_array, check_choice
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix._memory import check_memory
 
 __all__ = ["NORMS", "Norm", "dense_if_small", "matrix_norm", "smallest_norm", "spectral_vector"]
 
@@ -29,6 +30,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _SLACK_AFTER = ((5e7, 1e-10), (4e8, 1e-8), (1.5e9, 1e-6), (math.inf, 1e-4))
 _MAX_VISITS = 6e9  # about ten seconds; then the slack grows until the vector at hand proves something
 _DENSE = 64  # rows
+_DENSE_BYTES = 48.0  # of an entry of an array that becomes a sparse matrix, whose norm is computed
 # Lanczos vectors are kept up to here, and beyond computed a second time; so many at once get memory, in pages that are
 # large: page by page it takes longer than what is written there.
 _STORED_BYTES, _BLOCK = 2**27, 32
@@ -95,6 +97,7 @@ def _as_nonnegative(R: Any, name: str = "R") -> tuple[Any, float]:
         matrix = csr_array(R, dtype=np.float64)
     else:
         array = as_float_array(name, R)
+        check_memory(_DENSE_BYTES * array.size, f"{name} of {array.size:,} entries", "give a sparse matrix")
         if array.ndim != 2:
             raise ValueError(f"{name} must be a square matrix, got shape {array.shape}")
         matrix = csr_array(array)
