@@ -261,7 +261,8 @@ def check_positive(
     allowed = 0.0 < number < math.inf or (or_zero and number == 0.0)
     if not allowed or (most is not None and number > most):
         rule = f"a {what} of at least 0" if or_zero else f"a positive {what}"
-        rule = rule if most is None else f"{rule} and at most {most:g}"
+        if most is not None and number > most:  # which is no matter to others
+            rule = f"{rule} and at most {most:g}"
         raise ValueError(f"{name} must be {rule}, got {describe(value)}")
     return number
 

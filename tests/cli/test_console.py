@@ -255,5 +255,5 @@ def test_terminals_show_names_as_they_are(tmp_path: Path, settings: dict[str, st
     assert "\x07" not in shown
     code, shown, _ = run_on_terminal(tmp_path, "experiment", "[/red]", "-o", "out", **settings)
     assert code == 2
-    assert "fastmix: experiment must be one of" in shown
+    assert "experiment must be one of" in shown
     assert "MarkupError" not in shown

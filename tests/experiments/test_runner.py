@@ -132,7 +132,7 @@ def test_an_instance_that_cannot_be_built_is_recorded(tmp_path: Path, monkeypatc
 
 def test_bad_arguments_leave_nothing_behind(tmp_path: Path) -> None:
     for name, options, message in (
-        ("magic", {}, "name must be one of strength-grid.*all, got 'magic'"),
+        ("magic", {}, "experiment must be one of strength-grid.*all, got 'magic'"),
         ("timing", {"methods": ["mean-field"]}, "methods must be among"),
         ("timing", {"methods": []}, "methods must name at least one"),
         ("timing", {"trials": 0}, "trials must be"),

@@ -109,7 +109,7 @@ def run_experiment(
         raise ValueError(f"num_workers must not come with an executor, which has its own, got {describe(num_workers)}")
     pool = Pool(num_workers) if executor is None else as_pool(executor)
     settings = Settings(trials, quick, methods, seed, images)
-    check_choice("name", name, [*EXPERIMENTS, "all"])
+    check_choice("name of the experiment", name, [*EXPERIMENTS, "all"])
     folder = Path(as_path("output", output))
     chosen = {name: settings}
     if name == "all":
