@@ -88,3 +88,31 @@ def test_reasons_of_perfect_draws_are_found_in_time(monkeypatch: pytest.MonkeyPa
     )
     with pytest.raises(NotConvergedError, match="time_limit"):
         infer(model, method="perfect", time_limit=5.0, seed=0, progress=None)
+
+
+@pytest.mark.parametrize("num_ensembles", [None, 6])
+def test_short_limits_place_the_first_ladder_by_fewer_configurations(
+    monkeypatch: pytest.MonkeyPatch, num_ensembles: int | None
+) -> None:
+    model = ising_grid(6, 6, coupling_max=1.0, seed=0)
+    sizes: list[int] = []
+    firsts: list[int] = []
+    start_population = tempering_run.rungs.start_population
+
+    def watched(path: Any, size: int, **options: Any) -> Any:
+        sizes.append(size)
+        return start_population(path, size, **options)
+
+    monkeypatch.setattr(tempering_run.rungs, "start_population", watched)
+    answers = []
+    for seconds in (1e-12, 1.0):  # of a visit, as if the model were small or large
+        monkeypatch.setattr(tempering_run, "_VISIT_SECONDS", seconds)
+        for options in ({"time_limit": 0.3}, {"num_sweeps": 50}):
+            sizes.clear()
+            answers.append(temper(model, num_ensembles=num_ensembles, seed=1, progress=None, **options))
+            firsts.append(sizes[0])  # later ones are for the bound
+    small, unlimited, large, as_before = firsts
+    assert small == unlimited == as_before  # a limit that leaves time, or none, changes nothing
+    assert large == 2 * (num_ensembles or 4) < small  # two ladders each
+    for answer in answers:
+        assert np.isfinite(answer.node_marginals).all()

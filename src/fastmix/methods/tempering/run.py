@@ -31,6 +31,7 @@ _FIRST_UPDATES = 10_000_000  # of variables, in first rounds: with more of them 
 _PAIR_SHARE = 0.05  # of a time limit, that pairs of states have in any case
 _EDGE_COUNTS = 1000  # configurations a ladder that edge marginals are averaged over
 _POPULATION, _POPULATION_STATES = 64, 1 << 24  # configurations that place the first ladder, and their variables
+_VISIT_SECONDS = 1e-8  # of an update for every neighbor, in large models
 _LEAST_ENSEMBLES, _MOST_ENSEMBLES = 4, 16
 _ROUND_UPDATES = 2_000_000  # of a round, that more ensembles than the fewest may take
 _DEVICE_LADDERS, _DEVICE_STATES = 1024, 1 << 28  # ladders on a GPU, and the states of all their replicas
@@ -123,6 +124,8 @@ class Run:
         size = max(least, (plan.num_ensembles or 0) * together)
         if plan.num_ensembles is None and ladder.device != "cpu":
             size = _DEVICE_LADDERS
+        elif self._deciding.asked is not None:
+            size = max(self._least_population(), min(size, self._affordable_population(self._deciding.asked)))
         population = rungs.start_population(ladder.path, size, seed=derive_seed(ladder.seed, 0, 1))
         positions, states = rungs.first_ladder(
             ladder.path, population, num_sweeps=_ANNEAL_SWEEPS, most=self._most_rungs,
@@ -134,6 +137,7 @@ class Run:
             most, wanted = _MOST_ENSEMBLES, _ROUND_UPDATES
             if ladder.device != "cpu":
                 most, wanted = size // together, _DEVICE_STATES
+            most = max(_LEAST_ENSEMBLES, min(most, size // together))
             self.num_ensembles = int(np.clip(wanted // max(1, updates), _LEAST_ENSEMBLES, most))
         stacked = np.stack([x[: self.num_ensembles * together] for x in states])
         if plan.num_replicas is not None and plan.num_replicas != len(positions):
@@ -143,6 +147,17 @@ class Run:
         spread_phases(stacked, ladder.path, self.phases, self._rng)
         ladder.set_rungs(positions, stacked)
         self.statistics = BatchStatistics(len(ladder.path.model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
+
+    def _least_population(self) -> int:
+        """Configurations that the ensembles start from."""
+        return (self.plan.num_ensembles or _LEAST_ENSEMBLES) * self.ladder.per_ensemble
+
+    def _affordable_population(self, limit: float) -> int:
+        """Configurations whose first sweeps, up to the end of a path at once, take the share of the first ladder."""
+        structure = self.ladder.path.model.structure
+        sizes = np.diff(structure.scope_starts).astype(np.float64)
+        visits = structure.num_variables + 2.0 * structure.num_edges + float(sizes @ sizes)
+        return int(_LADDER_SHARE * limit / (_VISIT_SECONDS * (1 + _ANNEAL_SWEEPS) * max(1.0, visits)))
 
     def _find_most_rungs(self) -> int:
         """Rungs that the memory allows for; refuses ensembles whose replicas and sums would not fit."""

@@ -56,15 +56,16 @@ def first_ladder(
 ) -> tuple[FloatArray, list[NDArray[np.uint8]]]:
     """Positions along the path about as far apart as exchanges allow, and configurations (N, n) that annealing leaves.
 
-    After ``most`` positions, or when ``stop()`` says so, it goes to the end at once.
+    After ``most`` positions it goes to the end at once; with a single sweep there when ``stop()`` says so.
     """
     chains = population.chains
     positions, states = [0.0], [chains.get_states().astype(np.uint8)]
     while positions[-1] < 1.0:
         position = 1.0
-        if len(positions) < most - 1 and not stop():
+        late = stop()
+        if len(positions) < most - 1 and not late:
             position = next_position(path, positions[-1], chains.energies())
-        population.move(path.coefficients([position])[0], num_sweeps)
+        population.move(path.coefficients([position])[0], 1 if late else num_sweeps)
         positions.append(position)
         states.append(chains.get_states().astype(np.uint8))
     return np.array(positions), states
