@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastmix import MarkovRandomField, _clock, infer, temper
+from fastmix import MarkovRandomField, _clock, infer, sample, temper
 from fastmix._clock import Clock
 from fastmix.chains import host
 from fastmix.chains.annealing import make_pool
 from fastmix.errors import NotConvergedError
 from fastmix.instances import ising_grid
+from fastmix.methods import swendsen_wang
 from fastmix.methods.tempering import run as tempering_run
 from fastmix.methods.tempering.ladder import Ladder
 
@@ -116,3 +117,19 @@ def test_short_limits_place_the_first_ladder_by_fewer_configurations(
     assert large == 2 * (num_ensembles or 4) < small  # two ladders each
     for answer in answers:
         assert np.isfinite(answer.node_marginals).all()
+
+
+def test_the_form_for_clusters_is_found_once_for_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[MarkovRandomField] = []
+    find = swendsen_wang._find_normal_form
+
+    def watched(model: MarkovRandomField, what: str, unit: float) -> Any:
+        found.append(model)
+        return find(model, what, unit)
+
+    monkeypatch.setattr(swendsen_wang, "_find_normal_form", watched)
+    for seed in range(3):
+        model = ising_grid(4, 5, coupling_max=0.5, attractive=True, seed=seed)
+        found.clear()
+        sample(model, method="swendsen-wang", num_sweeps=50, seed=seed, progress=None)
+        assert len(found) == 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +32,7 @@ _ROUNDING = 1e-12
 _LONGEST = 700.0  # logarithm of a number of sweeps, so that it is finite
 _CHUNK_ENTRIES = 1 << 20  # table entries looked at at once: 8 MiB a temporary
 _BLOCKS_PER_THREAD = 4  # more blocks of chains than threads, so that a slow one is not waited for
+_FORMS: WeakKeyDictionary[MarkovRandomField, NormalForm] = WeakKeyDictionary()  # half a second for 2.5 million edges
 
 
 class ClusterChains(HostChains):
@@ -192,7 +194,20 @@ def normal_form(model: MarkovRandomField, what: str = "Swendsen-Wang", *, unit: 
     Every table must be ``T(a, b) = J [a = b] + r(a) + s(b)`` to rounding (1e-12 of the largest entry or the unit), with
     J >= 0, and equal state counts at both ends unless J = 0. Tables of two binary variables always have this form, and
     may have J < 0 as long as no cycle has an odd number of such edges, because variables can then be relabelled.
+
+    The form for Swendsen-Wang is found once and kept as long as the model.
     """
+    if what != "Swendsen-Wang" or unit != 1.0:
+        return _find_normal_form(model, what, unit)
+    form = _FORMS.get(model)
+    if form is None:
+        form = _find_normal_form(model, what, unit)
+        _FORMS[model] = form
+    return form
+
+
+def _find_normal_form(model: MarkovRandomField, what: str, unit: float) -> NormalForm:
+    """What :func:`normal_form` gives."""
     check_pairwise(model, "cluster moves" if what == "Swendsen-Wang" else what)
 
     def unfit(edge: int, reason: str) -> UnfitMethodError:
