@@ -58,6 +58,30 @@ def test_exact_moments_are_those_of_the_data(sample: np.ndarray) -> None:
     np.testing.assert_allclose(answer.marginal(1), np.bincount(sample[:, 1]) / len(sample), atol=1e-5)
 
 
+def test_few_rows_for_the_hessian_change_the_way_and_not_the_end(
+    sample: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("fastmix.learning.sampled")
+    rows: list[int] = []
+    make = module.Quadratic
+
+    def counted(coordinates: Coordinates, parts: Any, weights: np.ndarray) -> Any:
+        rows.append(sum(map(len, parts)))
+        return make(coordinates, parts, weights)
+
+    monkeypatch.setattr(module, "Quadratic", counted)
+    exact = learn(sample)
+    many = learn(sample, moments="sampled", seed=3)
+    most = max(rows)
+    rows.clear()
+    monkeypatch.setattr(module, "_MOST_CONTRASTS", 1)
+    few = learn(sample, moments="sampled", seed=3)
+    assert max(rows) < most
+    for found in (many, few):
+        gap = fastmix.score(exact.model, sample).log_likelihood - fastmix.score(found.model, sample).log_likelihood
+        assert gap < 1e-3
+
+
 def test_sampled_likelihood_comes_close_to_the_exact_one(sample: np.ndarray) -> None:
     exact, sampled = learn(sample), learn(sample, moments="sampled", seed=3)
     assert (exact.moments, sampled.moments) == ("enumeration", "sampled")

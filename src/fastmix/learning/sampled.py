@@ -40,6 +40,7 @@ _CAUTION = 4.0  # times a promise by the quadratic model: little data make objec
 _MOST_SWEEPS, _CONFIRMING_SWEEPS = 1 << 16, 1 << 10  # of a round, and where as little is promised as is asked for
 _ROWS = 8192  # of the data, for the Hessian
 _ROWS_EACH, _MOST_ROWS = 8, 1 << 16  # configurations for the Hessian: so many for each parameter, and in all
+_MOST_CONTRASTS = 1 << 28  # of all rows of the Hessian: 1 GiB
 _LAGS = (1, 2, 4, 8, 16, 32, 64, 128)  # sweeps at which correlations of the energies are measured
 _CORRELATED = 0.2  # of energies, below which chains have reached changed parameters
 _NOT_MIXED = 0.3  # correlation after the longest lag from which on chains do not follow
@@ -279,7 +280,8 @@ class _Run:
         observed, slow = self._observe(v, num_sweeps)
         before, swept = self._slow_scores(), self.num_sweeps
         sums = np.zeros((2, self.template.num_parameters))
-        wanted = min(_MOST_ROWS, _ROWS_EACH * self.coordinates.size)
+        affordable = max(1, _MOST_CONTRASTS // max(1, self.coordinates.num_contrasts))
+        wanted = min(_MOST_ROWS, _ROWS_EACH * self.coordinates.size, affordable)
         between = min(num_sweeps, max(1, num_sweeps * self.chains.num_chains // wanted))
         self._snapshots = []
         for k in range(num_sweeps):
@@ -402,6 +404,7 @@ class _Run:
         self._rows_each = 1.0 / (self.coordinates.size * float((weights**2).sum()))
         self._shrink = min(1.0, 1.5 / self._rows_each**2)
         for _ in range(3):
+            self.clock.check()
             self._axis = self._hessian.apply(self._linear(self._axis))[: len(self._axis)]
             self._axis /= max(1e-300, float(np.linalg.norm(self._axis)))
         if self.ball is None and not self.l1:
@@ -415,6 +418,7 @@ class _Run:
 
     def _apply(self, direction: FloatArray) -> FloatArray:
         """The Hessian times a direction, in scaled coordinates."""
+        self.clock.check()
         v = self.scaling.to_v(direction)
         return self.scaling.pull(self._hessian.apply(v) + self.ridge * v) + self._shrink * direction
 
