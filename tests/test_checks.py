@@ -353,6 +353,13 @@ def test_statistics_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         model.sufficient_statistics(np.zeros((2000, 400), dtype=int))
 
 
+@pytest.mark.parametrize("digits", [100, 401, 5000])
+def test_messages_tell_the_length_of_a_number(digits: int) -> None:
+    for value in (5 * 10 ** (digits - 1), -5 * 10 ** (digits - 1)):
+        with pytest.raises(ValueError, match=f"state .*{digits:,} digits"):
+            fastmix.infer(fastmix.MarkovRandomField.ising([(0, 1)], 0.1), evidence={0: value})
+
+
 def test_no_size_crashes_the_kernels(tmp_path: Path) -> None:
     """Four counts of 2^62 sum to 0 modulo 2^64: such a model was accepted, and mean_field ended the process."""
     header = np.frombuffer(b'{"format": "fastmix pairwise mrf", "version": 1}', np.uint8)

@@ -421,11 +421,16 @@ def as_names(argument: str, names: Any, count: int, item: str) -> tuple[str, ...
 
 def describe(value: Any) -> str:
     """A short description of any value for an error message."""
+    if isinstance(value, int) and value.bit_length() > 4 * _LONGEST_SHOWN:
+        digits = 1 + int(math.log10(abs(value)))
+        return f"a whole number of about {digits:,} digits"
+    name = type(value).__name__
+    kind = f"an {name}" if name[:1] in "aeiouAEIO" else f"a {name}"
     try:
         text = repr(value)
-    except Exception:  # a whole number of thousands of digits, or an object that cannot be shown
-        return f"a {type(value).__name__}"
-    return text if len(text) <= _LONGEST_SHOWN else f"a {type(value).__name__}"
+    except Exception:  # an object that cannot be shown
+        return kind
+    return text if len(text) <= _LONGEST_SHOWN else kind
 
 
 def _shorten(text: str) -> str:
