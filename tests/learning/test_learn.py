@@ -70,18 +70,17 @@ def test_few_rows_for_the_hessian_change_the_way_and_not_the_end(
         return make(coordinates, parts, weights)
 
     monkeypatch.setattr(module, "Quadratic", counted)
-    monkeypatch.setattr(module, "_ROWS_EACH", 10_000)
-    sample = sample[:3000]
+    monkeypatch.setattr(module, "_ROWS_EACH", 200)
     exact = learn(sample)
-    many = learn(sample, moments="sampled", num_chains=256, seed=3)
+    many = learn(sample, moments="sampled", max_iter=5, seed=3)
     most = max(rows)
     rows.clear()
     monkeypatch.setattr(module, "_MOST_CONTRASTS", 1)
-    few = learn(sample, moments="sampled", num_chains=256, seed=3)
+    few = learn(sample, moments="sampled", max_iter=5, seed=3)
     assert max(rows) < most
     for found in (many, few):
         gap = fastmix.score(exact.model, sample).log_likelihood - fastmix.score(found.model, sample).log_likelihood
-        assert gap < 3e-3
+        assert gap < 1e-3
 
 
 def test_sampled_likelihood_comes_close_to_the_exact_one(sample: np.ndarray) -> None:
