@@ -31,6 +31,7 @@ _FIRST_UPDATES = 10_000_000  # of variables, in first rounds: with more of them 
 _PAIR_SHARE = 0.05  # of a time limit, that pairs of states have in any case
 _EDGE_COUNTS = 1000  # configurations a ladder that edge marginals are averaged over
 _POPULATION, _POPULATION_STATES = 64, 1 << 24  # configurations that place the first ladder, and their variables
+_LEAST_POPULATION = 8  # configurations: with fewer, kernels for dense graphs take longer to set up
 _VISIT_SECONDS = 1e-8  # of an update for every neighbor, in large models
 _LEAST_ENSEMBLES, _MOST_ENSEMBLES = 4, 16
 _ROUND_UPDATES = 2_000_000  # of a round, that more ensembles than the fewest may take
@@ -149,8 +150,8 @@ class Run:
         self.statistics = BatchStatistics(len(ladder.path.model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
 
     def _least_population(self) -> int:
-        """Configurations that the ensembles start from."""
-        return (self.plan.num_ensembles or _LEAST_ENSEMBLES) * self.ladder.per_ensemble
+        """Configurations that the ensembles start from, and enough to be swept side by side."""
+        return max(_LEAST_POPULATION, (self.plan.num_ensembles or _LEAST_ENSEMBLES) * self.ladder.per_ensemble)
 
     def _affordable_population(self, limit: float) -> int:
         """Configurations whose first sweeps, up to the end of a path at once, take the share of the first ladder."""
