@@ -353,3 +353,15 @@ def test_masses_of_many_rows_through_a_matrix(monkeypatch: pytest.MonkeyPatch) -
     expected = score(model, rows).per_row
     monkeypatch.setattr(importlib.import_module("fastmix.learning.score"), "_MANY_TERMS", 0)
     np.testing.assert_allclose(score(model, rows).per_row, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [100, 150])
+def test_advice_says_which_side_a_bound_is_on(n):
+    """Whoever reads a log-likelihood without a standard error must learn that it can only be smaller."""
+    rng = np.random.default_rng(n)
+    edges = complete_edges(n)
+    model = MarkovRandomField.ising(edges, rng.normal(size=len(edges)) / n, rng.normal(size=n))
+    result = score(model, rng.integers(2, size=(3, n)), method="annealing", time_limit=1e-6, seed=0)
+    assert result.log_z_kind == "bound"
+    assert "at least" in result.advice
+    assert result.advice != result.status.advice

@@ -37,6 +37,9 @@ _DENSE_SECONDS = 5e-8  # that such a matrix takes, or a sparse one, for every en
 
 
 _NOT_MIXED = "Annealing there and back disagree, or the standard error is large: allow more num_chains or time_limit."
+_BOUND = (
+    "The time ended before log Z was known: it is at least this, so no log-likelihood is larger: allow more time_limit."
+)
 _FACTS = (  # of a result, in the order of its JSON
     "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_kind", "log_z_std_error", "log_z_method",
     "log_z_bracket",
@@ -108,6 +111,8 @@ class ScoreResult(Framed):
     @property
     def advice(self) -> str:
         """What the status means for a score, in one sentence."""
+        if self.log_z_kind == "bound":
+            return _BOUND
         return _NOT_MIXED if self.status is Status.NOT_MIXED else self.status.advice
 
     def columns(self) -> dict[str, Any]:
