@@ -42,6 +42,7 @@ _EXACT_SECONDS, _EXACT_SHARE = 20.0, 0.3
 # Models on the way of the first, short run, which finds where to put those of the next, and at most how many these are.
 _PILOT, _FIRST = 60, 300
 _ANNEALED_SHARE = 0.3  # of a time limit, after which no longer run is begun
+_FIRST_SHARE = 0.5  # of the time left that the first round may take, by the time of the pilot
 _MOST_MODELS = 10_000  # beyond which there is no further round
 _CHAIN_BYTES = 24.0  # of a chain for every variable, with all copies that are made of its states
 _HOPELESS = 20.0  # by which log Z of a way is smaller than that of another for it to be left out
@@ -225,6 +226,7 @@ class _Annealer:
         ]
         self._make = partial(make_pool, model, backend)
         self._num_chains, self._seed, self._clock = num_chains, seed, clock
+        self._seconds_of_a_step = 0.0  # of one chain from one model to the next, as the pilot found it
         self._structure = model.structure
         self._state_type = np.min_scalar_type(int(model.num_states.max(initial=1)))
         self._prepare()
@@ -242,13 +244,23 @@ class _Annealer:
 
     def pilot(self) -> None:
         """Look at all ways, and leave those out that are much worse than another."""
+        begun = self._clock.used()
         for way in self.ways:
             self.go_ahead(way)
+        passes = self.ahead.num_chains * len(self.ways) * _PILOT
+        self._seconds_of_a_step = (self._clock.used() - begun) / passes
         means = [_log_mean(way.log_weights) for way in self.ways]
         kept = [way for way, mean in zip(self.ways, means, strict=True) if mean > max(means) - _HOPELESS]
         if len(kept) < len(self.ways):
             self.ways = kept
             self._prepare()
+
+    def count_in(self, seconds: float) -> int:
+        """How many models on every way a round of :meth:`round` passes in so many seconds, by the time of the pilot."""
+        num_ways = len(self.ways)
+        # Ahead and back along the other ways for all chains of a way, and back along all ways for as many draws.
+        passes = 2 * self.ahead.num_chains * num_ways**2
+        return int(min(_MOST_MODELS, seconds / max(1e-12, passes * self._seconds_of_a_step)))
 
     def round(self) -> FloatArray:
         """Negative log-weights (ways, 2 C): of chains that came to the model, first those of the first way, and draws.
@@ -302,18 +314,23 @@ def _annealed(
         best = max(run.ways, key=lambda way: _log_mean(way.log_weights))
         ratio = float(np.std(best.log_weights)) / min(1.0, tol * math.sqrt(num_chains))
         count = int(np.clip(_PILOT * ratio**2, min(_FIRST, max(_PILOT, 3.0 / tol)), _FIRST))
+        # A first round that does not end in time would leave a bound; a shorter one has an error, if a larger one.
+        count = min(count, max(_PILOT, run.count_in(_FIRST_SHARE * clock.left())))
         while True:
+            begun = clock.used()
             for way in run.ways:
                 way.space(count)
             result = _combine(run.round(), count, run.place)
             rounds += 1
             clock.report(rounds, None, "rounds", details={"log_z": result.log_z, "std_error": result.std_error})
             good = result.std_error <= tol and result.status is Status.OK
-            late = clock.past(_ANNEALED_SHARE)
+            more = 4 if result.std_error > 2 * tol else 2
+            # A round that the limit cuts off is lost, and the verdict of the one before with it.
+            late = clock.past(_ANNEALED_SHARE) or more * (clock.used() - begun) > clock.left()
             if good or late or count > _MOST_MODELS:
                 stopped_by = "accuracy" if good else "time_limit" if late else "done"
                 break
-            count *= 4 if result.std_error > 2 * tol else 2
+            count *= more
     except OutOfTimeError:
         if result is None:
             return lower_bound(model, data)
