@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -81,11 +81,13 @@ class Input:
         import fastmix
 
         plain = {name for name, value in options.items() if value not in (None, False)} <= _PLAIN_OPTIONS
-        if self.network is None or self.observed or not plain or options.get("method") != "auto":
+        if self.network is None or self.observed:
             return self.answer(fastmix.infer, **options)
         limit, memory = options.get("time_limit"), options.get("memory_limit")
-        if _fits_exactly(self.model, memory, limit):
-            return self.answer(fastmix.infer, **options)
+        if not plain or options.get("method") != "auto" or _fits_exactly(self.model, memory, limit):
+            result = self.answer(fastmix.infer, **options)
+            # Rows of a network add up to 1: what exact inference has beside 0 is rounding.
+            return replace(result, log_z=0.0) if result.log_z_kind == "exact" else result
         count = min(_MOST_DRAWS, max(_LEAST_DRAWS, _MOST_DRAWN // max(1, self.network.num_variables)))
         return fastmix.ancestral_sample(self.network, num_draws=count, seed=options.get("seed"))
 
