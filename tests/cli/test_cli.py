@@ -89,10 +89,7 @@ def test_main_leaves_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:
         ("generate ising-grid -o grid.txt", "must end in .uai"),
         ("generate ising-grid --rows 0", "rows must be a whole number of at least 1, got 0"),
         ("generate ising-grid --rows x", "--rows"),
-        (
-            "generate ising-grid --rows 1000000 --cols 1000000",
-            "rows * cols must be a whole number from 0 to 1073741823",
-        ),
+        ("generate ising-grid --rows 1000000 --cols 1000000", "a graph of 1000000000000 variables"),
         ("generate ising-grid --rows 30000 --cols 30000", "a graph of 900000000 variables"),
         ("generate ising-grid --coupling-max 1e308", "sums do not overflow"),
         ("generate ising-grid --rows 1.5", "--rows"),

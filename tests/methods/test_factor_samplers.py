@@ -95,7 +95,7 @@ def test_perfect_samples_of_factors(monkeypatch):
     tables = [(s, 0.4 * rng.normal(size=[shapes[v] for v in s])) for s in scopes]
     model = MarkovRandomField.from_factors(shapes, [*tables, ((4,), [0.0, 0.5, 1.0])])
     binary = grid_of_triangles(3, 0.4)
-    monkeypatch.setattr("fastmix.methods.perfect._reason", lambda model: "said so")
+    monkeypatch.setattr("fastmix.methods.perfect._reason", lambda model, clock: "said so")
     for each in (model, binary):
         exact = infer(each, method="exact")
         result = fastmix.perfect_sample(each, num_draws=4000, seed=3)
