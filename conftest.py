@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import shutil
 import sys
+import tempfile
 from collections.abc import Generator
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,14 +40,43 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.dtest.globs["MarkovRandomField"] = MarkovRandomField
 
 
+def registered() -> set[tuple[int, str]]:
+    """The number of the registry and the name of all that is registered from outside of fastmix."""
+    found = set()
+    for number, registry in enumerate(registries()):
+        for name, entry in registry.items():
+            kind = entry if isinstance(entry, type) else type(entry)
+            if not kind.__module__.startswith("fastmix."):
+                found.add((number, name))
+    return found
+
+
+def registries() -> list[Any]:
+    """The registries of the modules that are loaded; importing them takes time that many tests do not need."""
+    found: list[Any] = getattr(sys.modules.get("fastmix._registry"), "REGISTRIES", [])
+    return found
+
+
+DOCS = Path(__file__).parent / "docs"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Pages of the how-to run in a folder that has the files which they offer, as they do for a reader."""
+    if not isinstance(item, pytest.DoctestItem) or item.path.parent != DOCS / "howto":
+        return (yield)
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(DOCS / "files", folder, dirs_exist_ok=True)
+        with contextlib.chdir(folder):
+            return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     """What a test registers is gone after it; by a hook, because fixtures of every test take seconds in all."""
-    added = getattr(sys.modules.get("fastmix.methods.base"), "_ADDED", {})
-    before = dict(added)
+    before = registered()
     try:
         return (yield)
     finally:
-        added = getattr(sys.modules.get("fastmix.methods.base"), "_ADDED", {})
-        for name in set(added) - set(before):
-            del added[name]
+        for number, name in registered() - before:
+            del registries()[number].entries[name]

@@ -2,6 +2,7 @@
 
 ``check`` installs the wheel with this Python and runs the smoke test. ``matrix`` does so for the oldest and the newest
 supported NumPy, Numba, SciPy and Python, with tests that need nothing else, and says which Pythons are missing here.
+``tag v0.1.0`` says whether the name of a tag fits the version in the package and the release notes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NEWEST = (3, 14)  # the newest Python that Numba supports
 # Tests that need no extra; the others run with the versions of constraints.txt in `make test`.
 TESTS = (
-    "tests/model", "tests/exact", "tests/theory", "tests/test_graphs.py", "tests/test_instances.py",
+    "tests/model", "tests/exact", "tests/theory", "tests/graphs", "tests/test_instances.py",
     "tests/test_estimates.py",
 )  # fmt: skip
 
@@ -52,15 +53,32 @@ def run(*command: str | Path, cwd: Path = ROOT) -> None:
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel, built from a copy of the tracked files, so that no build folder is left or used again."""
-    source = folder / "source"
-    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
-    for name in names.stdout.decode().splitlines():
-        if (ROOT / name).is_file() and not name.startswith(("docs/", "tests/", "benchmarks/")):
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, source / name)
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source)
+    """The wheel, built from this tree, in which nothing may be left behind."""
+    before = ignored_files()
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
+    left = sorted(ignored_files() - before)
+    if left:
+        raise SystemExit(f"failed: building left files in the tree: {' '.join(left)}")
     return next(folder.glob("*.whl"))
+
+
+def ignored_files() -> set[str]:
+    """What is in the tree beside the files that git tracks, folders as one entry."""
+    command = ["git", "status", "--porcelain", "--ignored"]
+    return set(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines())
+
+
+def check_tag(tag: str) -> None:
+    """Leave with a message unless a tag is ``v`` and the version, and the release notes begin with that version."""
+    source = (ROOT / "src" / "fastmix" / "__init__.py").read_text("utf-8")
+    version = source.split('__version__ = "', 1)[1].partition('"')[0]
+    notes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    heading = next(line for line in notes.splitlines() if line.startswith("## "))
+    if tag != f"v{version}":
+        raise SystemExit(f"failed: the tag is {tag!r}, the version {version}")
+    if heading.split()[1] != version or "unreleased" in heading:
+        raise SystemExit(f"failed: the release notes begin with {heading!r}, not with the release of {version}")
+    print(f"{tag}: the version and the release notes agree")
 
 
 def try_wheel(wheel: Path, python: Path, folder: Path, pins: list[str], tests: tuple[str, ...]) -> None:
@@ -102,9 +120,13 @@ def works(python: Path, version: str) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["check", "matrix"])
+    parser.add_argument("what", choices=["check", "matrix", "tag"])
+    parser.add_argument("name", nargs="?", default="", help="the tag")
     parser.add_argument("--smoke-only", action="store_true", help="no tests beside the smoke test")
     options = parser.parse_args()
+    if options.what == "tag":
+        check_tag(options.name)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wheel = build_wheel(folder)

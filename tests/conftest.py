@@ -43,8 +43,8 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of many seconds come first, or one of the workers ends alone with them."""
-    items.sort(key=lambda item: item.get_closest_marker("first") is None)
+    """Sort tests of many seconds to the front, or one of the workers ends alone with them."""
+    items.sort(key=lambda item: (item.get_closest_marker("first") is None, item.path.parent.name != "statistical"))
 
 
 def pytest_runtest_teardown() -> None:
@@ -109,7 +109,7 @@ def no_waiting_for_disks() -> Generator[None, None, None]:
 @pytest.fixture
 def little_work_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads share work that one of them would otherwise do faster alone."""
-    monkeypatch.setattr("fastmix.chains.threads.Threads.few", 0)
+    monkeypatch.setattr("fastmix.chains.threads.Threads.min_updates", 0)
 
 
 @pytest.fixture(scope="session")

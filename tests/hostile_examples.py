@@ -11,30 +11,38 @@ import numpy as np
 
 import fastmix
 from fastmix import MarkovRandomField, denoising, experiments, io, learning
+from fastmix.bounds.exact_bounds import ExactBounds
 from fastmix.model.network import BayesianNetwork
+from fastmix.modes.exact_route import ExactRoute
+from fastmix.theory.width_criterion import WidthCriterion
 
 # Methods that fastmix calls, with arguments of its own making, and users write.
 HOOKS = frozenset({
-    "begin", "check", "descend", "entry_positions", "evaluate", "expanded", "fits", "fits_in_time", "frequencies",
-    "least_seconds", "of", "pair_frequencies", "reduce", "run", "start", "value", "watch",
+    "begin", "by_variable", "check", "check_validation", "descend", "entry_positions", "evaluate", "expanded",
+    "expansion", "fits", "fits_in_time", "frequencies", "least_seconds", "of", "pair_frequencies", "reduce", "run",
+    "start", "validate", "value", "watch",
 })  # fmt: skip
 
 # Classes whose objects fastmix makes and users read.
 RECORDS = frozenset({
-    "Adjacency", "AnnealedResult", "BracketResult", "Certificate", "Comparison", "Context", "Dataset", "DenoiseResult",
-    "DrawResult", "Enumeration", "Estimate", "ExactPlan", "ExactResult", "Experiment", "ExperimentResult",
-    "InferenceResult", "Intervals", "JunctionTree", "LearnResult", "LoopyBPResult", "MeanFieldResult",
-    "MostProbableResult", "PerfectSamples", "Progress", "ProjectedResult", "ProjectionResult", "SampleResult",
-    "ScoreResult", "Status", "TemperResult", "WarmUpResult",
+    "Adjacency", "AnnealedResult", "BracketResult", "Certificate", "ChainResult", "Comparison", "Context", "Dataset",
+    "DenoiseResult", "DrawResult", "Enumeration", "Estimate", "ExactPlan", "ExactResult", "Experiment",
+    "ExperimentResult", "InferenceResult", "Intervals", "ModelElimination", "LearnResult", "LoopyBPResult",
+    "MeanFieldResult", "MostProbableResult", "PerfectResult", "Progress", "ProjectedResult", "ProjectionResult",
+    "PreparedModel", "Result", "RowAnswers", "SampleResult", "ScoreResult", "Status", "TemperedResult", "Validation",
+    "WarmUpResult",
 })  # fmt: skip
 
 # What modules share with each other: it takes what they have checked.
 INTERNAL = frozenset({
+    "Context.complete", "Context.finish", "Context.raise_nothing", "Context.rng", "Context.seed_of", "Context.within",
     "Dataset.blank_model", "Dataset.column", "Dataset.edge_numbers", "Dataset.with_hidden", "Experiment.calls",
     "Experiment.cases", "Experiment.make_cases", "Experiment.num_trials", "Experiment.restrict",
-    "JunctionTree.calibrate", "JunctionTree.draw", "Structure", "Structure.factor_groups", "check_pairwise",
-    "label_model", "normalise_rows",
-    "plan_exact", "plan_junction_tree", "write_report",
+    "MarkovRandomField.edge_tables", "MarkovRandomField.table_entries", "MarkovRandomField.table_of_edge",
+    "ModelElimination.calibrate", "ModelElimination.draw", "Structure", "Structure.factor_groups",
+    "Structure.with_table_use", "check_pairwise",
+    "label_model", "normalize_rows",
+    "plan_exact", "plan_model_elimination", "write_report",
 })  # fmt: skip
 
 LIMIT = {"time_limit": 0.2, "progress": None}
@@ -112,13 +120,26 @@ RECEIVERS: dict[str, Callable[[], Any]] = {
     "Certificate": cache(lambda: fastmix.certify(model(), accuracy=0.1)),
     "Comparison": cache(lambda: fastmix.compare(model(), methods=["mean-field"])),
     "DenoiseResult": picture,
+    "ExperimentResult": lambda: experiments.ExperimentResult(
+        model=model(),
+        experiments=("potts",),
+        report=Path("report.html"),
+        figures=(),
+        num_rows=1,
+        num_run=1,
+        num_failed=0,
+    ),
     "InferenceResult": cache(lambda: fastmix.infer(model(), method="exact", edge_marginals=True)),
     "LearnResult": cache(lambda: fastmix.learn(DATA, max_iter=3)),
     "MarkovRandomField": model,
     "MostProbableResult": cache(lambda: fastmix.most_probable(model())),
+    "PreparedModel": cache(lambda: fastmix.prepare(model())),
+    "RowAnswers": cache(lambda: fastmix.prepare(model(), queries=[(0, 1)]).ask([[0, -1, -1]])),
     "ProjectionResult": cache(lambda: fastmix.project(model(), norm_bound=0.2)),
+    "Result": lambda: fastmix.Result(model=model()),
     "SampleResult": _sampled,
     "ScoreResult": cache(lambda: fastmix.score(model(), DATA, seed=0)),
+    "WarmUpResult": lambda: fastmix.WarmUpResult(model=model(), parts={"exact": 0.5}),
 }
 
 _STEP = {"edges": EDGES, "coupling": 0.3}
@@ -138,15 +159,30 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "MarkovRandomField.edge_index": lambda: {"i": 0, "j": 1},
     "MarkovRandomField.edge_table": lambda: {"values": np.zeros(8), "i": 0, "j": 1},
     "MarkovRandomField.factor": lambda: {"number": 0},
-    "MarkovRandomField.from_couplings": lambda: {"J": [[0.0, 1.0], [1.0, 0.0]]},
+    "MarkovRandomField.from_couplings": lambda: {"coupling": [[0.0, 1.0], [1.0, 0.0]]},
     "MarkovRandomField.from_factors": lambda: {"num_states": [2, 2], "factors": [((0, 1), np.zeros((2, 2)))]},
     "MarkovRandomField.from_networkx": lambda: {"graph": fastmix.convert(model(), to="networkx")},
+    "MarkovRandomField.from_probabilities": lambda: {
+        "unary": np.ones((2, 2)),
+        "edges": [(0, 1)],
+        "pairwise": np.ones((1, 2, 2)),
+    },
+    "MarkovRandomField.from_patterns": lambda: {
+        "log_unary": np.zeros((3, 2)),
+        "edges": EDGES,
+        "patterns": [np.eye(2)],
+        "weights": [0.5, 1.0],
+    },
     "MarkovRandomField.from_tables": lambda: {
         "log_unary": np.zeros((2, 2)),
         "edges": [(0, 1)],
         "log_pairwise": np.zeros((1, 2, 2)),
     },
-    "MarkovRandomField.image": lambda: {"unary": np.zeros((2, 3, 2)), "pairwise": 0.5, "contrast": np.ones((2, 3))},
+    "MarkovRandomField.image": lambda: {
+        "log_unary": np.zeros((2, 3, 2)),
+        "log_pairwise": 0.5,
+        "contrast": np.ones((2, 3)),
+    },
     "MarkovRandomField.ising": lambda: dict(_STEP),
     "MarkovRandomField.log_weight": lambda: {"states": [0, 1, 1]},
     "MarkovRandomField.potts": lambda: {**_STEP, "num_states": 3},
@@ -212,8 +248,21 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "mean_field": _small(**LIMIT),
     "most_probable": _small(**LIMIT),
     "perfect_sample": _small(**LIMIT),
+    "prepare": _small(),
+    "PreparedModel.ask": lambda: {"rows": [[0, -1, -1]], **LIMIT},
+    "PreparedModel.impute": lambda: {"rows": [[0, -1, -1]]},
+    "PreparedModel.predict": lambda: {"rows": [[0, -1, -1]]},
+    "PreparedModel.update": _small(),
+    "RowAnswers.joint": lambda: {"variables": (0,)},
+    "RowAnswers.marginal": lambda: {"variable": 0},
+    "RowAnswers.plot": dict,
     "project": _small(norm_bound=0.2, **LIMIT),
-    "register": lambda: {"method": fastmix.Gibbs},
+    "register_bracket": lambda: {"method": ExactBounds()},
+    "register_route": lambda: {"route": ExactRoute()},
+    "register_criterion": lambda: {"criterion": WidthCriterion()},
+    "register_divergence": lambda: {"divergence": fastmix.KL},
+    "register_objective": lambda: {"objective": learning.likelihood.Likelihood},
+    "register_method": lambda: {"method": fastmix.Gibbs},
     "sample": _small(num_chains=2, num_sweeps=10, **LIMIT),
     "score": _small(data=DATA, **LIMIT),
     "temper": _small(num_sweeps=10, num_replicas=2, **LIMIT),
@@ -230,18 +279,22 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "AnnealedResult.variance": lambda: {"function": model().log_weight},
     "BracketResult.marginal": lambda: {"variable": 0},
     "BracketResult.misses": lambda: {"result": fastmix.mean_field(model())},
+    "BracketResult.plot": dict,
     "Certificate.plot": dict,
     "Comparison.plot": dict,
     "Comparison.save": lambda: {"folder": "saved"},
     "DenoiseResult.plot": dict,
+    "ExperimentResult.plot": dict,
     "LearnResult.plot": dict,
     "MostProbableResult.plot": dict,
     "ProjectionResult.plot": dict,
+    "Result.plot": dict,
     "SampleResult.intervals": dict,
     "ScoreResult.plot": dict,
+    "WarmUpResult.plot": dict,
     # Pictures.
     "add_noise": lambda: {"clean": PICTURE, "seed": 0},
-    "binarise": lambda: {"image": PICTURE},
+    "binarize": lambda: {"image": PICTURE},
     "denoise": lambda: {"image": PICTURE, **LIMIT},
     "denoising_model": lambda: {"observed": PICTURE},
     "load_image": _path("png", size=(4, 4)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import oracle
 from fastmix.model import MarkovRandomField
+from fastmix.model.shared import SharedTables, TableUse
 
 # Strengths of the entries: none, ordinary, and so strong that exp() of a weight overflows.
 SCALES = (0.0, 0.3, 1.0, 5.0, 1e3)
@@ -71,6 +72,68 @@ def models(
     forbidden = draw(st.sampled_from([0.0, 0.2, 0.6])) if allow_forbidden else 0.0
     model = oracle.random_entries(np.random.default_rng(draw(_seeds)), counts, edges, scale, forbidden)
     return with_names(model) if named else model
+
+
+class Shared(NamedTuple):
+    """A model that shares tables, and the same model with its tables in full."""
+
+    shared: MarkovRandomField
+    full: MarkovRandomField
+
+
+@st.composite
+def shared_models(
+    draw: st.DrawFn,
+    *,
+    min_variables: int = 0,
+    max_variables: int = 5,
+    max_states: int = 4,
+    allow_forbidden: bool = True,
+    allow_mixtures: bool = True,
+    scales: Sequence[float] = (0.3, 1.0, 5.0),
+) -> Shared:
+    """Models that share tables, beside their twins in full: patterns of all shapes, turned, with weights of any sign.
+
+    Weights of 0 and repeated patterns are common. With ``allow_mixtures`` some tables lie between two patterns.
+    """
+    n = draw(st.integers(min_variables, max_variables))
+    counts = draw(st.lists(st.integers(1, max_states), min_size=n, max_size=n))
+    edges = draw(graphs(n))
+    rng = np.random.default_rng(draw(_seeds))
+    scale = draw(st.sampled_from(list(scales)))
+    forbidden = draw(st.sampled_from([0.0, 0.0, 0.3])) if allow_forbidden else 0.0
+    mixed = allow_mixtures and forbidden == 0.0 and draw(st.booleans())
+    shapes = sorted({tuple(sorted((counts[i], counts[j]))) for i, j in edges})
+    patterns: list[Any] = []
+    first: dict[tuple[int, ...], int] = {}
+    for shape in shapes:
+        first[shape] = len(patterns)
+        for _ in range(3):
+            pattern = rng.normal(size=shape)
+            pattern[rng.random(shape) < forbidden] = -math.inf
+            pattern[0] = 0.0  # some state is always possible
+            patterns.append(pattern)
+    turned = [counts[i] > counts[j] or (counts[i] == counts[j] and bool(rng.integers(2))) for i, j in edges]
+    chosen = [first[tuple(sorted((counts[i], counts[j])))] + int(rng.integers(2)) for i, j in edges]
+    weights = scale * rng.choice([0.0, 1.0, 1.0, 0.3, 2.0], size=len(edges))
+    if not forbidden:
+        weights *= rng.choice([-1.0, 1.0], size=len(edges))
+    following = scale * rng.normal(size=len(edges)) * rng.integers(0, 2, len(edges)) if mixed else None
+    unary = scale * rng.normal(size=sum(counts))
+    use = TableUse(
+        np.array(shapes, dtype=np.int64).reshape(-1, 2).repeat(3, axis=0),
+        np.array(chosen, dtype=np.int32),
+        np.array(turned, dtype=bool),
+    )
+    flat = np.concatenate([np.zeros(0), *(pattern.reshape(-1) for pattern in patterns)])
+    shared = SharedTables.checked(use, flat, weights, following)
+    pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    full = np.concatenate([np.zeros(0), *oracle.laid_out(patterns, chosen, turned, weights, following)])
+    empty = np.zeros(0)
+    return Shared(
+        MarkovRandomField(np.array(counts), unary, pairs, empty, 0.25, shared_tables=shared),
+        MarkovRandomField(np.array(counts), unary, pairs, full, 0.25),
+    )
 
 
 @st.composite

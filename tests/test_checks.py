@@ -34,11 +34,11 @@ from fastmix._checks import (
     check_share,
     choose_seed,
 )
-from fastmix.cli.models import describe_model
+from fastmix.describe import describe_model
 from fastmix.executors import Pool
 from fastmix.model.network import BayesianNetwork
 from fastmix.model.reduce import reduce_model
-from fastmix.theory import certificates as mixing
+from fastmix.theory import certify as mixing
 from fastmix.theory import dependency, intervals
 from fastmix.theory.comparison import comparison_bounds
 
@@ -58,6 +58,7 @@ ON_MODELS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (fastmix.mean_field, {}),
     (fastmix.most_probable, {}),
     (fastmix.perfect_sample, {}),
+    (fastmix.prepare, {}),
     (fastmix.project, {"norm_bound": 1.0}),
     (fastmix.sample, {"num_sweeps": 10}),
     (fastmix.score, {"data": np.zeros((2, MODEL.num_variables), dtype=int)}),
@@ -67,7 +68,7 @@ ON_MODELS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (describe_model, {}),
     (exact.enumerate_model, {}),
     (exact.infer_exact, {}),
-    (exact.plan_junction_tree, {"memory_limit": 1e9}),
+    (exact.plan_model_elimination, {"memory_limit": 1e9}),
     (exact.plan_exact, {}),
     (intervals.rigorous_intervals, {"mean": 0.5, "num_chains": 2, "bias": 0.0}),
     (comparison_bounds, {"original": MODEL}),
@@ -138,9 +139,7 @@ def test_seeds_limits_and_threads(argument: str) -> None:
 @pytest.mark.parametrize(("function", "options"), ON_MODELS, ids=name_of)
 def test_what_is_no_model(function: Callable[..., Any], options: dict[str, Any]) -> None:
     for value in (None, "grid.uai", [1, 2], np.zeros(3), MarkovRandomField):
-        with pytest.raises(
-            TypeError, match=r"(model|projected) must be a MarkovRandomField, got .*; build one with Markov"
-        ):
+        with pytest.raises(TypeError, match=r"^(model|projected) .*MarkovRandomField"):
             function(value, **options)
 
 
@@ -154,7 +153,7 @@ def test_fresh_seeds_differ_and_fit() -> None:
 def test_positive_numbers() -> None:
     assert check_positive("tol", np.float32(0.5)) == 0.5
     assert check_positive("tol", 0, or_zero=True) == 0.0
-    with pytest.raises(ValueError, match="tol must be a number of at least 0, got -1"):
+    with pytest.raises(ValueError, match=r"^tol .*-1$"):
         check_positive("tol", -1, or_zero=True)
 
 
@@ -190,14 +189,14 @@ def test_counts_are_python_numbers() -> None:
         count = check_count("num_draws", number, least=1)
         assert type(count) is int
         assert count == int(number)
-    with pytest.raises(ValueError, match="num_draws must be a whole number from 1 to 9223372036854775807"):
+    with pytest.raises(ValueError, match=r"^num_draws .*\b9223372036854775808\)?$"):
         check_count("num_draws", np.uint64(2**63), least=1)
 
 
 def test_flags() -> None:
     assert check_flag("torus", np.False_) is False
     for value in ("no", 0, 1, 2, None, [], np.array([True])):
-        with pytest.raises(ValueError, match="torus must be True or False"):
+        with pytest.raises(ValueError, match=r"^torus .*True .*False"):
             check_flag("torus", value)
 
 
@@ -209,22 +208,22 @@ MASKED = np.ma.masked_array([0.0, 1.0], mask=[False, True])
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        (MASKED, "some entries are masked: fill them in first"),
+        (MASKED, "masked"),
         (np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]"), "these are dates"),
         ([np.datetime64("2020-01-01"), np.datetime64("2020-01-02")], "these are dates"),
-        ([datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 2)], "must be an array of numbers"),
+        ([datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 2)], "array of numbers"),
         (np.array([1, 2], dtype="timedelta64[s]"), "these are durations"),
         (["1", "2"], "these are text"),
-        (np.array([1j, 2j]), "these are complex numbers"),
-        ([1j, 2j], "these are complex numbers"),
-        ([[1.0], [1.0, 2.0]], "must be an array of numbers"),
-        ([10**400, 1], "must be an array of numbers"),
+        (np.array([1j, 2j]), "complex"),
+        ([1j, 2j], "complex"),
+        ([[1.0], [1.0, 2.0]], "array of numbers"),
+        ([10**400, 1], "array of numbers"),
     ],
 )
 def test_arrays_that_are_no_numbers(values: Any, reason: str) -> None:
-    with pytest.raises(ModelError, match=reason):
+    with pytest.raises(ModelError, match=f"^field .*{reason}"):
         as_float_array("field", values)
-    with pytest.raises(ModelError, match=reason):
+    with pytest.raises(ModelError, match=f"^log_unary .*{reason}"):
         MarkovRandomField([2], values, [], [])
 
 
@@ -238,9 +237,9 @@ def test_masks_and_dates_elsewhere() -> None:
             MarkovRandomField(values[0], [0.0], [], [])
         with pytest.raises(ModelError, match="states must"):
             MarkovRandomField.ising([(0, 1)], 0.3).log_weight(values)
-    with pytest.raises(ModelError, match="field must be an array of numbers"):
+    with pytest.raises(ModelError, match=r"^field .*masked"):
         MarkovRandomField.ising([(0, 1)], 0.3, field=MASKED)
-    with pytest.raises(ModelError, match="reference must be an array of numbers"):
+    with pytest.raises(ModelError, match=r"^reference .*dates"):
         fastmix.compare(MODEL, methods=["mean-field"], reference=np.zeros(6, dtype="datetime64[D]"))
     filled = np.ma.masked_array([0.5, 1.0], mask=[False, False])
     assert MarkovRandomField.ising([(0, 1)], 0.3, field=filled) == MarkovRandomField.ising(
@@ -265,7 +264,7 @@ def test_potentials_that_would_overflow(value: float) -> None:
         lambda: MODEL.replace(log_unary=np.full(6, value)),
         lambda: MODEL.with_parameters(np.full(MODEL.num_parameters, value)),
     ):
-        with pytest.raises(ModelError, match=r"from -1e\+100 to 1e\+100 so that sums do not overflow"):
+        with pytest.raises(ModelError, match=r"-1e\+100 .*1e\+100 "):
             build()
 
 
@@ -324,7 +323,7 @@ TOO_LARGE: dict[str, Callable[[], object]] = {
     "regular": lambda: instances.ising_regular(10**6, 10**5, coupling_max=1.0, seed=0),
     "tree": lambda: instances.ising_tree(2**30 - 1, coupling_max=1.0, seed=0),
     "adjacency": lambda: graphs.adjacency(2**30 - 1, []),
-    "trials": lambda: experiments.run_experiment("potts", "/dev/null/folder", trials=HUGE),
+    "num_trials": lambda: experiments.run_experiment("potts", "/dev/null/folder", num_trials=HUGE),
     "workers": lambda: Pool(HUGE),
     "random tables": lambda: instances.random_tables([(0, 10**9)], 2, scale=1.0, seed=0),
     "random tables of many states": lambda: instances.random_tables([(0, 1)], [2**31 - 1] * 2, scale=1.0, seed=0),
@@ -349,7 +348,7 @@ def test_statistics_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastmix._memory.available_memory", lambda: 2**25)
     model = instances.ising_grid(20, 20, coupling_max=1.0, seed=0)
     assert model.sufficient_statistics(np.zeros((300, 400), dtype=int)).shape == (300, 3840)
-    with pytest.raises(ResourceError, match=r"the array of statistics of 2000 .* needs .*; give fewer at a time"):
+    with pytest.raises(ResourceError, match=r"^.*statistics of 2000 "):
         model.sufficient_statistics(np.zeros((2000, 400), dtype=int))
 
 
@@ -368,5 +367,5 @@ def test_no_size_crashes_the_kernels(tmp_path: Path) -> None:
         empty: dict[str, Any] = {"log_unary": np.zeros(0), "log_pairwise": np.zeros(0), "log_constant": np.array(0.0)}
         edges = np.zeros((0, 2), dtype=np.int64)
         np.savez(path, header=header, num_states=np.array(counts, dtype=np.int64), edges=edges, **empty)
-        with pytest.raises(fastmix.FormatError, match="num_states must be from 1 to"):
+        with pytest.raises(fastmix.FormatError, match="num_states must"):
             mixing.certify(io.read_model(path), accuracy=0.1)

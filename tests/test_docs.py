@@ -1,5 +1,6 @@
 """The documentation is complete and up to date: names of the reference, pages of the gallery, links."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -44,6 +45,17 @@ def test_scripts_of_the_gallery_are_short_and_their_pages_show_them(path):
     assert page.startswith(f"# {title}\n")
     assert run_gallery.shown(code) in page
     assert f"]({path.stem}.md)" in (run_gallery.PAGES / "index.md").read_text()
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_notebooks_of_the_gallery_have_the_code_of_their_scripts_and_no_outputs(path, tmp_path, monkeypatch):
+    kept = run_gallery.NOTEBOOKS / f"{path.stem}.ipynb"
+    monkeypatch.setattr(run_gallery, "NOTEBOOKS", tmp_path)
+    assert run_gallery.write_notebook(path).read_text("utf-8") == kept.read_text("utf-8")
+    cells = json.loads(kept.read_text("utf-8"))["cells"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells[1:])
+    _, _, code = run_gallery.split_script(path)
+    assert run_gallery.code_of_notebook(kept).removeprefix(run_gallery.BASH).split() == run_gallery.shown(code).split()
 
 
 def kaufman_log_z(coupling: float, n: int) -> float:

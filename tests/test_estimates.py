@@ -48,9 +48,9 @@ def test_joint_frequencies_count():
 
 def test_functions_of_the_wrong_shape_are_refused():
     result = fastmix.infer(ising_grid(2, 2, coupling_max=1.0, seed=0))
-    with pytest.raises(ValueError, match="one value per row"):
+    with pytest.raises(ValueError, match="function"):
         result.expect(np.mean)
-    with pytest.raises(ValueError, match="different variables"):
+    with pytest.raises(ValueError, match="variables"):
         result.joint(0, 0)
     chains = fastmix.sample(result.model, num_sweeps=50, seed=0)
     with pytest.raises(ValueError, match="num_draws"):
@@ -168,7 +168,7 @@ def test_flat_pictures_and_wrong_axes():
         MarkovRandomField.image(np.zeros((5, 4, 6)), 1.0, contrast=np.zeros((4, 6)))
     for arguments, reason in (
         ((np.zeros((2, 3)), 1.0), "H, W, K"),
-        ((np.zeros((2, 3, 2)), np.zeros((3, 3))), "pairwise must"),
+        ((np.zeros((2, 3, 2)), np.zeros((3, 3))), "log_pairwise must"),
     ):
         with pytest.raises(fastmix.ModelError, match=reason):
             MarkovRandomField.image(*arguments)
@@ -279,7 +279,7 @@ def test_every_kind_of_picture_and_table() -> None:
     assert len(lines) == 4
     np.testing.assert_allclose(lines[2].get_ydata(), model.log_weight(run.draws[2]))
     np.testing.assert_array_equal(run.plot(kind="mixing").lines[0].get_ydata(), run.r_hat)
-    with pytest.raises(ValueError, match="kind must be one of marginals, mixing, trace for gibbs, got 'ladder'"):
+    with pytest.raises(ValueError, match=r"^kind .*'ladder'"):
         run.plot(kind="ladder")
     tempered = fastmix.temper(model, seed=1, num_sweeps=200)
     tempered.plot(kind="ladder")
@@ -291,5 +291,5 @@ def test_every_kind_of_picture_and_table() -> None:
 def test_a_coupling_of_minus_infinity_forbids_equal_labels() -> None:
     model = MarkovRandomField.image(np.zeros((1, 2, 2)), -np.inf)
     assert model.table(0, 1).tolist() == [[-np.inf, 0.0], [0.0, -np.inf]]
-    with pytest.raises(fastmix.ModelError, match="pairwise must"):
+    with pytest.raises(fastmix.ModelError, match="log_pairwise must"):
         MarkovRandomField.image(np.zeros((1, 2, 2)), np.inf)

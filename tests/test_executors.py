@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -98,7 +101,7 @@ class Given(Executor):
 def test_what_an_executor_raises_is_no_result(error: Exception) -> None:
     results = run_in_order(pool_tasks.double, range(4), Pool(executor=Given(None, error, None, None)))
     assert next(results) == 0
-    with pytest.raises(LostError, match=f"the executor failed .{type(error).__name__}"):
+    with pytest.raises(LostError, match=type(error).__name__):
         next(results)
 
 
@@ -112,14 +115,58 @@ def test_a_task_that_dask_gave_up_is_tried_once_more() -> None:
 
 
 def test_bad_numbers_and_addresses() -> None:
-    with pytest.raises(ValueError, match="num_workers must be"):
+    with pytest.raises(ValueError, match=r"^num_workers .*0$"):
         Pool(0)
     pytest.importorskip("distributed")
-    with pytest.raises(ValueError, match="cluster must be the address"), cluster("not an address"):
+    with pytest.raises(ValueError, match=r"^cluster must"), cluster("not an address"):
         pass
 
 
 # -- a cluster ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["silent", "web"])
+def no_scheduler(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Address of something that takes connections and is no scheduler: it never says a word, or those of the web."""
+    pytest.importorskip("distributed")
+    open_ones = []
+
+    def serve(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = server.accept()
+                open_ones.append(connection)
+                if request.param == "web":
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in open_ones:
+        connection.close()
+
+
+@pytest.mark.timeout(12)  # with the 15 s of callers without a limit it does not end
+@pytest.mark.filterwarnings("ignore")  # of the library, about its own insides
+def test_who_waits_for_a_scheduler_says_for_how_long(no_scheduler: str) -> None:
+    with pytest.raises(ValueError, match=f"^cluster must .*{no_scheduler}"), cluster(no_scheduler, patience=0.5):
+        pass
+
+
+def test_a_command_that_finds_no_scheduler_says_so_in_one_line(no_scheduler: str, tmp_path: Path) -> None:
+    (tmp_path / "model.uai").write_text("MARKOV\n1\n2\n1\n1 0\n2\n 1 3\n")
+    words = ["sample", "model.uai", "--cluster", no_scheduler, "--time-limit", "2"]
+    done = subprocess.run([sys.executable, "-m", "fastmix", *words], cwd=tmp_path, capture_output=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_patience_is_a_positive_number() -> None:
+    pytest.importorskip("distributed")
+    with pytest.raises(ValueError, match=r"^patience must be"), cluster("tcp://127.0.0.1:9", patience=0.0):
+        pass
 
 
 @pytest.fixture
@@ -158,7 +205,7 @@ def test_a_cluster_that_loses_a_worker_and_its_scheduler_gives_the_same_file(
 ) -> None:
     pytest.importorskip("matplotlib")
     name, total = "strength-random", 4 * 2 * 2 * 2
-    options: dict[str, Any] = {"trials": 4, "quick": True, "methods": ("loopy-bp", "gibbs"), "seed": 5}
+    options: dict[str, Any] = {"num_trials": 4, "quick": True, "methods": ("loopy-bp", "gibbs"), "seed": 5}
     monkeypatch.setitem(EXPERIMENTS, name, helpers.small(name))
     run_experiment(name, tmp_path / "local", executor=helpers.InThisProcess(), **options)
     expected = (tmp_path / "local" / f"{name}.jsonl").read_bytes()
@@ -284,7 +331,7 @@ def test_patience_is_for_silence(in_all: bool) -> None:
 
 def test_errors_of_tasks_are_no_silence() -> None:
     given = Given(TimeoutError("of the task"))
-    with pytest.raises(LostError, match="TimeoutError: of the task"):
+    with pytest.raises(LostError, match="TimeoutError"):
         list(run_in_order(pool_tasks.double, [1], Pool(executor=given), patience=5.0))
 
 
@@ -306,6 +353,6 @@ def test_a_cluster_without_workers_and_a_frozen_scheduler(
         assert_goes_on(sample(model, time_limit=2.0, seed=1, executor=executor, progress=None), alone)
         freeze([started[0].pid])
         assert_goes_on(sample(model, time_limit=2.0, seed=1, executor=executor, progress=None), alone)
-    with pytest.raises(ValueError, match="cluster must be the address of a running Dask scheduler"), cluster(address):
+    with pytest.raises(ValueError, match=r"^cluster must"), cluster(address):
         pass
     assert time.monotonic() - begun < 120.0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import zlib
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fastmix import io, warming
-from fastmix.experiments import runner
+from fastmix import method as base
+from fastmix.bounds.bracket_methods import BRACKETS
 from fastmix.io import answers
-from fastmix.methods import base
+from fastmix.learning import LEARNING_OBJECTIVES
+from fastmix.projection import DIVERGENCES
+from fastmix.theory.criteria import CRITERIA
 from hostile import VALUES, Target, fault, targets
 from hostile_examples import EXAMPLES, HOOKS, INTERNAL, OPEN, RECEIVERS, RECORDS
 
@@ -22,11 +26,13 @@ TARGETS = [t for t in targets(RECEIVERS, hooks=HOOKS, records=RECORDS) if t.para
 def nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Files go to a folder of the test, and what a call registers is gone after it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(io, "_FORMATS", list(io._FORMATS))
-    monkeypatch.setattr(answers, "_WRITERS", dict(answers._WRITERS))
-    monkeypatch.setattr(base, "_ADDED", dict(base._ADDED))
-    monkeypatch.setattr(warming, "_parts", lambda: iter(()))
-    monkeypatch.setattr(runner, "_run", lambda *_: None)  # hours of rows, which are judged before they are made
+    monkeypatch.setattr(io, "FORMATS", list(io.FORMATS))
+    monkeypatch.setattr(answers, "WRITERS", dict(answers.WRITERS))
+    for registry in (base.ADDED, BRACKETS, CRITERIA, DIVERGENCES, LEARNING_OBJECTIVES):
+        monkeypatch.setattr(registry, "entries", dict(registry))
+    monkeypatch.setattr(warming, "PARTS", {})
+    running = import_module("fastmix.experiments.run_experiment")  # whose function has its name in the room
+    monkeypatch.setattr(running, "run_cases", lambda *_: None)  # hours of rows, which are judged before they are made
 
 
 def test_every_public_function_has_an_example() -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 import tracemalloc
 from collections.abc import Callable
 
@@ -81,16 +80,16 @@ class TestEveryBuilder:
     )
     def test_bad_maximum(self, build: Callable[..., MarkovRandomField], name: str, value: float) -> None:
         arguments = {"coupling_max": 1.0, "seed": 0} | {name: value}
-        with pytest.raises(ValueError, match=re.escape(f"{name} must be a number of at least 0, got {value}")):
+        with pytest.raises(ValueError, match=f"^{name} .*got {value}$"):
             build(**arguments)
 
     @pytest.mark.parametrize("seed", [-1, 0.5, None, "1", True])
     def test_bad_seed(self, build: Callable[..., MarkovRandomField], seed: object) -> None:
-        with pytest.raises(ValueError, match=re.escape(f"seed must be a whole number of at least 0, got {seed!r}")):
+        with pytest.raises(ValueError, match=f"^seed .*got {seed!r}$"):
             build(coupling_max=1.0, seed=seed)
 
     def test_maximum_that_is_no_number(self, build: Callable[..., MarkovRandomField]) -> None:
-        with pytest.raises(ValueError, match="coupling_max must be a number of at least 0, got 'x'"):
+        with pytest.raises(ValueError, match=r"^coupling_max .*got 'x'$"):
             build(coupling_max="x", seed=0)
 
 
@@ -190,19 +189,19 @@ class TestRandomTables:
     @pytest.mark.parametrize(
         ("edges", "num_states", "scale", "seed", "message"),
         [
-            ([(0, 1)], 0, 1.0, 0, "num_states must be a whole number of at least 1, got 0"),
-            ([(0, 1)], 2.5, 1.0, 0, "num_states must be a whole number of at least 1, got 2.5"),
-            ([(0, 1)], [2, 0], 1.0, 0, "num_states must be from 1 to 2147483647, got 0 for variable 1"),
-            ([(0, 1)], [2], 1.0, 0, "below the number of variables, 1; edge 0 is (0, 1)"),
-            ([(0, 0)], 2, 1.0, 0, "edges must join two different variables; edge 0 is (0, 0)"),
-            ([0, 1], 2, 1.0, 0, "edges must have shape (m, 2), got shape (2,)"),
-            ([(0, 1)], 2, -1.0, 0, "scale must be a number of at least 0, got -1.0"),
-            ([(0, 1)], 2, NAN, 0, "scale must be a number of at least 0, got nan"),
-            ([(0, 1)], 2, 1.0, -1, "seed must be a whole number of at least 0, got -1"),
+            ([(0, 1)], 0, 1.0, 0, r"^num_states .*got 0"),
+            ([(0, 1)], 2.5, 1.0, 0, r"^num_states .*got 2\.5"),
+            ([(0, 1)], [2, 0], 1.0, 0, r"^num_states .*got 0 for variable 1"),
+            ([(0, 1)], [2], 1.0, 0, r"^edges .*edge 0 .*\(0, 1\)"),
+            ([(0, 0)], 2, 1.0, 0, r"^edges .*edge 0 .*\(0, 0\)"),
+            ([0, 1], 2, 1.0, 0, r"^edges .*got shape \(2,\)"),
+            ([(0, 1)], 2, -1.0, 0, r"^scale .*got -1\.0"),
+            ([(0, 1)], 2, NAN, 0, r"^scale .*got nan"),
+            ([(0, 1)], 2, 1.0, -1, r"^seed .*got -1"),
         ],
     )
     def test_refusals(self, edges: object, num_states: object, scale: float, seed: int, message: str) -> None:
-        with pytest.raises(ValueError, match=re.escape(message)):
+        with pytest.raises(ValueError, match=message):
             instances.random_tables(edges, num_states, scale=scale, seed=seed)
 
 
@@ -210,36 +209,36 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("call", "message"),
         [
-            (lambda k: instances.ising_grid(0, 3, **k), "rows must be a whole number of at least 1, got 0"),
-            (lambda k: instances.ising_grid(3, -1, **k), "cols must be a whole number of at least 1, got -1"),
-            (lambda k: instances.ising_grid(2.5, 3, **k), "rows must be a whole number of at least 1, got 2.5"),
-            (lambda k: instances.potts_grid(3, 0, **k), "cols must be a whole number of at least 1, got 0"),
+            (lambda k: instances.ising_grid(0, 3, **k), r"^rows .*got 0"),
+            (lambda k: instances.ising_grid(3, -1, **k), r"^cols .*got -1"),
+            (lambda k: instances.ising_grid(2.5, 3, **k), r"^rows .*got 2\.5"),
+            (lambda k: instances.potts_grid(3, 0, **k), r"^cols .*got 0"),
             (
                 lambda k: instances.potts_grid(3, 3, num_states=0, **k),
-                "num_states must be a whole number of at least 1",
+                r"^num_states .*whole number",
             ),
             (
                 lambda k: instances.ising_random(0, edge_probability=0.5, **k),
-                "num_variables must be a whole number of at least 1, got 0",
+                r"^num_variables .*got 0",
             ),
             (
                 lambda k: instances.ising_random(3, edge_probability=1.5, **k),
-                "edge_probability must be from 0 to 1, got 1.5",
+                r"^edge_probability .*got 1\.5",
             ),
             (
                 lambda k: instances.ising_random(3, edge_probability=NAN, **k),
-                "edge_probability must be a number of at least 0, got nan",
+                r"^edge_probability .*got nan",
             ),
-            (lambda k: instances.ising_bipartite(0, 3, **k), "left must be a whole number of at least 1, got 0"),
-            (lambda k: instances.ising_bipartite(3, 0, **k), "right must be a whole number of at least 1, got 0"),
-            (lambda k: instances.ising_tree(0, **k), "num_variables must be a whole number of at least 1, got 0"),
-            (lambda k: instances.ising_regular(5, 3, **k), "num_variables * degree must be even, got 5 * 3"),
-            (lambda k: instances.ising_regular(4, 4, **k), "degree must be less than num_variables = 4, got 4"),
-            (lambda k: instances.ising_regular(4, -1, **k), "degree must be a whole number of at least 0, got -1"),
+            (lambda k: instances.ising_bipartite(0, 3, **k), r"^left .*got 0"),
+            (lambda k: instances.ising_bipartite(3, 0, **k), r"^right .*got 0"),
+            (lambda k: instances.ising_tree(0, **k), r"^num_variables .*got 0"),
+            (lambda k: instances.ising_regular(5, 3, **k), r"^num_variables \* degree .*got 5 \* 3"),
+            (lambda k: instances.ising_regular(4, 4, **k), r"^degree .*got 4"),
+            (lambda k: instances.ising_regular(4, -1, **k), r"^degree .*got -1"),
         ],
     )
     def test_sizes(self, call: Callable[[dict[str, object]], object], message: str) -> None:
-        with pytest.raises(ValueError, match=re.escape(message)):
+        with pytest.raises(ValueError, match=message):
             call({"coupling_max": 1.0, "seed": 0})
 
     def test_options_are_keyword_only(self) -> None:

@@ -88,7 +88,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 
     def fresh() -> Any:
         sys.modules.pop("one_kernel", None)
-        _jit._told.clear()
+        _jit.told.clear()
         return importlib.import_module("one_kernel").double
 
     yield fresh
@@ -150,7 +150,7 @@ def test_a_cache_that_cannot_be_written_costs_no_answer(
     def refuse(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(type(kernel._cache._cache_file), "_save_data", refuse)
+    monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "_save_data", refuse)
     assert kernel(3) == 6
     assert kernel(1.5) == 3.0
     (record,) = caplog.records

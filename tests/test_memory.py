@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastmix import _memory
+from fastmix import _memory, infer
 from fastmix._memory import aligned_zeros, available_memory, format_bytes, parse_bytes
+from fastmix.instances import ising_grid
 
 GIB = 2**30
 
@@ -61,7 +65,7 @@ def test_parse_bytes(text: str, count: int) -> None:
     ],
 )
 def test_parse_bytes_refuses(text: str) -> None:
-    with pytest.raises(ValueError, match="a size must be a positive number with a unit") as error:
+    with pytest.raises(ValueError, match="size") as error:
         parse_bytes(text)
     assert repr(text) in str(error.value)
 
@@ -106,9 +110,11 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for version in ("v1", "v2"):
         (tmp_path / version).mkdir()
     monkeypatch.setattr(_memory, "_MEMINFO", tmp_path / "meminfo")
-    (_, *newer), (_, *older) = _memory._CGROUPS
-    monkeypatch.setattr(_memory, "_CGROUPS", ((tmp_path / "v2", *newer), (tmp_path / "v1", *older)))
+    newer, older = _memory._CONTROL_GROUPS
+    moved = (newer._replace(folder=tmp_path / "v2"), older._replace(folder=tmp_path / "v1"))
+    monkeypatch.setattr(_memory, "_CONTROL_GROUPS", moved)
     monkeypatch.setattr(_memory, "_physical", lambda: 6 * GIB)
+    monkeypatch.setitem(sys.modules, "psutil", None)
     return tmp_path
 
 
@@ -126,6 +132,13 @@ def test_without_meminfo(machine: Path, text: str | None) -> None:
     if text is not None:
         (machine / "meminfo").write_text(text)
     assert available_memory() == 6 * GIB
+
+
+def test_without_meminfo_psutil_is_asked(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (machine / "meminfo").unlink()
+    tells = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=3 * GIB))
+    monkeypatch.setitem(sys.modules, "psutil", tells)
+    assert available_memory() == 3 * GIB
 
 
 def test_container(machine: Path) -> None:
@@ -151,3 +164,12 @@ def test_container_over_its_limit(machine: Path) -> None:
     (machine / "v2" / "memory.max").write_text(f"{GIB}\n")
     (machine / "v2" / "memory.current").write_text(f"{GIB + 1}\n")
     assert available_memory() == 0
+
+
+def test_memory_is_assumed_where_nothing_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_memory, "_MEMINFO", tmp_path / "none")
+    monkeypatch.setattr(_memory, "_CONTROL_GROUPS", ())
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    monkeypatch.delattr(os, "sysconf", raising=False)
+    assert _memory.available_memory() == _memory.ASSUMED_PHYSICAL_BYTES
+    assert infer(ising_grid(3, 3, coupling_max=1.0, seed=0)).status == "ok"

@@ -10,8 +10,8 @@ import pytest
 from scipy.special import gammaln, logsumexp
 
 from fastmix import InferenceResult, infer
+from fastmix.inference.projected import ProjectedResult
 from fastmix.io import read_evidence, read_mar, read_model, read_pr
-from fastmix.methods.projected import ProjectedResult
 from fastmix.testing import assert_distributions
 
 NAMES = [

@@ -79,7 +79,7 @@ def test_generators_of_random_numbers_give_seeds(rows: np.ndarray) -> None:
 
 
 def test_fits_that_are_not_ok_come_with_a_warning(rows: np.ndarray) -> None:
-    with pytest.warns(ConvergenceWarning, match="the status of the fit is not_converged: The optimum was not reached"):
+    with pytest.warns(ConvergenceWarning, match="status .*not_converged"):
         MarkovRandomFieldEstimator(max_iter=1).fit(rows)
 
 
@@ -113,7 +113,7 @@ def test_states_that_are_in_one_fold_only(rows: np.ndarray) -> None:
 
     words = pd.DataFrame(numbers.astype(str), columns=list("abcd"))
     for bad in (numbers, words):
-        with pytest.warns(UserWarning, match="Scoring failed|non-finite"):
+        with pytest.warns(UserWarning, match="failed|non-finite"):
             assert np.isnan(scores(bad)).all()
     expected = scores(numbers, num_states=[3, 2, 2, 2])
     assert np.isfinite(expected).all()

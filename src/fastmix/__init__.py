@@ -1,52 +1,38 @@
-"""Marginal inference in discrete Markov random fields, with guarantees.
+"""Inference and learning in discrete Markov random fields, with guarantees.
+
+The verbs, each of which takes a model (or data) and returns a result that says what it is worth:
+
+=================  =====================================================================================
+``infer``          marginals and log Z, by the method that fits the model or one that is named
+``certify``        how many sweeps of Gibbs sampling provably suffice, from how variables depend on each other
+``project``        the closest model whose Gibbs sampler provably mixes fast
+``sample``         marginals by Gibbs or Swendsen-Wang sampling, or from exact draws, with error bars
+``temper``         the same by replica exchange, for models in which single chains get stuck
+``bracket``        proven bounds on marginals and log Z, where nothing mixes
+``most_probable``  the configuration of largest probability, with an upper bound on it
+``learn``          a model from rows of data
+``score``          log-probabilities of rows under a model
+``compare``        several methods on one model, side by side
+=================  =====================================================================================
+
+Models are :class:`MarkovRandomField` objects, built from arrays or read from files (:mod:`fastmix.io`). The methods
+themselves (:class:`Gibbs`, :class:`Tempered`, :class:`LoopyBP`, ..) are small objects that hold options. Also here:
+``prepare`` makes a model ready for many rows of evidence, ``denoising`` cleans pictures, ``draw_exact``,
+``perfect_sample`` and ``ancestral_sample`` draw exactly, ``anneal``, ``mean_field`` and ``loopy_bp`` are single methods
+as functions, and ``warm_up`` compiles everything once.
+
+>>> import fastmix
+>>> model = fastmix.MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.8, field=[0.3, 0.0, 0.0])
+>>> fastmix.infer(model).marginal(2).round(4).tolist()
+[0.4358, 0.5642]
 
 Names are loaded when they are first used: a program that only samples does not wait for the rest.
 """
 
-# ruff: noqa: F401, I001
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-# fmt: off
-if TYPE_CHECKING:  # for the type checker, which cannot read the table below
-    from fastmix._clock import Progress
-    from fastmix.bounds import BracketResult, bracket
-    from fastmix.errors import (
-        BadFileError, FastmixError, FormatError, ImpossibleEvidenceError, ImpossibleModelError, Interrupted, ModelError,
-        NotConvergedError, ResourceError, UnfitMethodError,
-    )
-    from fastmix.estimates import Estimate
-    from fastmix.exact import ExactResult, draw_exact
-    from fastmix.interop import convert
-    from fastmix.learning.learn import learn
-    from fastmix.learning.result import LearnResult, NormBall, WidthBall
-    from fastmix.learning.score import ScoreResult, score
-    from fastmix.methods.annealed import Annealed, AnnealedResult, anneal
-    from fastmix.methods.auto import Auto, Exact
-    from fastmix.methods.base import Context, Method, register
-    from fastmix.methods.comparison import Comparison, compare
-    from fastmix.methods.inference import infer
-    from fastmix.methods.loopy_bp import LoopyBP, LoopyBPResult, loopy_bp
-    from fastmix.methods.mean_field import MeanField, MeanFieldResult, mean_field
-    from fastmix.methods.most_probable import MostProbableResult, most_probable
-    from fastmix.methods.perfect import Perfect, PerfectSamples, ancestral_sample, perfect_sample
-    from fastmix.methods.projected import Projected, ProjectedResult
-    from fastmix.methods.sample_result import SampleResult
-    from fastmix.methods.sampler import Gibbs, SwendsenWang, sample
-    from fastmix.methods.tempering import TemperResult, Tempered, temper
-    from fastmix.model import MarkovRandomField
-    from fastmix.projection import (
-        KL, PAPER_STEP, DecreasingStep, Divergence, Euclidean, FixedStep, LineSearch, Objective, PaperDual,
-        PiecewiseKL, ProjectionResult, ReversedKL, StepRule, project,
-    )
-    from fastmix.results import DrawResult, InferenceResult, Status
-    from fastmix.theory.certificates import Certificate, certify
-    from fastmix.theory.dependency import dependency_matrix
-    from fastmix.theory.intervals import Intervals
-    from fastmix.warming import WarmUpResult, warm_up
-# fmt: on
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -55,31 +41,41 @@ _HOMES = {
     name: home
     for home, names in {
         "_clock": "Progress",
-        "bounds": "BracketResult bracket",
+        "bounds.bracket": "BracketResult bracket",
+        "bounds.bracket_methods": "register_bracket",
+        "modes.routes": "register_route",
         "errors": "BadFileError FastmixError FormatError ImpossibleEvidenceError ImpossibleModelError Interrupted "
         "ModelError NotConvergedError ResourceError UnfitMethodError",
         "estimates": "Estimate",
         "exact": "ExactResult draw_exact",
         "interop": "convert",
-        "learning": "LearnResult NormBall ScoreResult WidthBall learn score",
-        "methods.annealed": "Annealed AnnealedResult anneal",
-        "methods.auto": "Auto Exact",
-        "methods.base": "Context Method register",
-        "methods.comparison": "Comparison compare",
-        "methods.inference": "infer",
-        "methods.loopy_bp": "LoopyBP LoopyBPResult loopy_bp",
-        "methods.mean_field": "MeanField MeanFieldResult mean_field",
-        "methods.most_probable": "MostProbableResult most_probable",
-        "methods.perfect": "Perfect PerfectSamples ancestral_sample perfect_sample",
-        "methods.projected": "Projected ProjectedResult",
-        "methods.sample_result": "SampleResult",
-        "methods.sampler": "Gibbs SwendsenWang sample",
-        "methods.tempering": "TemperResult Tempered temper",
+        "io": "register_answer register_format",
+        "learning": "LearnResult LearningObjective NormBall ScoreResult WidthBall learn register_objective score",
+        "sampling.anneal": "Annealed AnnealedResult anneal",
+        "inference.auto": "Auto",
+        "inference.exact": "Exact",
+        "method": "Method register_method",
+        "inference.compare": "Comparison compare",
+        "inference.infer": "infer",
+        "variational.loopy_bp": "LoopyBP LoopyBPResult loopy_bp",
+        "variational.mean_field": "MeanField MeanFieldResult mean_field",
+        "modes.most_probable": "MostProbableResult most_probable",
+        "sampling.ancestral_sample": "ancestral_sample",
+        "sampling.perfect_sample": "Perfect PerfectResult perfect_sample",
+        "inference.projected": "Projected ProjectedResult",
+        "sampling.results": "SampleResult TemperedResult",
+        "sampling.sample": "Gibbs SwendsenWang sample",
+        "sampling.tempering.temper": "Tempered temper",
         "model": "MarkovRandomField",
-        "projection": "KL PAPER_STEP DecreasingStep Divergence Euclidean FixedStep LineSearch Objective PaperDual "
-        "PiecewiseKL ProjectionResult ReversedKL StepRule project",
-        "results": "DrawResult InferenceResult Status",
-        "theory.certificates": "Certificate certify",
+        "model.network": "BayesianNetwork",
+        "projection": "KL PAPER_STEP DecreasingStep Divergence Euclidean FixedStep LineSearch PaperDual "
+        "PiecewiseKL ProjectionResult ReversedKL StepRule project register_divergence",
+        "marginals": "ChainResult DrawResult InferenceResult",
+        "queries": "PreparedModel RowAnswers prepare",
+        "results": "Result Status",
+        "theory.certificate": "Certificate",
+        "theory.certify": "certify",
+        "theory.criteria": "register_criterion",
         "theory.dependency": "dependency_matrix",
         "theory.intervals": "Intervals",
         "warming": "WarmUpResult warm_up",
@@ -87,14 +83,109 @@ _HOMES = {
     for name in names.split()
 }
 _MODULES = (
-    "bounds", "chains", "denoising", "errors", "exact", "experiments", "graphs", "instances", "interop", "io",
-    "learning", "methods", "model", "projection", "results", "testing", "theory",
+    "bounds", "chains", "denoising", "errors", "exact", "executors", "experiments", "graphs", "inference", "instances",
+    "interop", "io", "learning", "marginals", "method", "model", "modes", "projection", "queries", "results",
+    "sampling", "sklearn", "testing", "theory", "variational",
 )  # fmt: skip
 
-__all__ = [*sorted(_HOMES), "__version__"]
+__all__ = [
+    "KL",
+    "PAPER_STEP",
+    "Annealed",
+    "AnnealedResult",
+    "Auto",
+    "BadFileError",
+    "BayesianNetwork",
+    "BracketResult",
+    "Certificate",
+    "ChainResult",
+    "Comparison",
+    "DecreasingStep",
+    "Divergence",
+    "DrawResult",
+    "Estimate",
+    "Euclidean",
+    "Exact",
+    "ExactResult",
+    "FastmixError",
+    "FixedStep",
+    "FormatError",
+    "Gibbs",
+    "ImpossibleEvidenceError",
+    "ImpossibleModelError",
+    "InferenceResult",
+    "Interrupted",
+    "Intervals",
+    "LearnResult",
+    "LearningObjective",
+    "LineSearch",
+    "LoopyBP",
+    "LoopyBPResult",
+    "MarkovRandomField",
+    "MeanField",
+    "MeanFieldResult",
+    "Method",
+    "ModelError",
+    "MostProbableResult",
+    "NormBall",
+    "NotConvergedError",
+    "PaperDual",
+    "Perfect",
+    "PerfectResult",
+    "PiecewiseKL",
+    "PreparedModel",
+    "Progress",
+    "Projected",
+    "ProjectedResult",
+    "ProjectionResult",
+    "ResourceError",
+    "Result",
+    "ReversedKL",
+    "RowAnswers",
+    "SampleResult",
+    "ScoreResult",
+    "Status",
+    "StepRule",
+    "SwendsenWang",
+    "Tempered",
+    "TemperedResult",
+    "UnfitMethodError",
+    "WarmUpResult",
+    "WidthBall",
+    "__version__",
+    "ancestral_sample",
+    "anneal",
+    "bracket",
+    "certify",
+    "compare",
+    "convert",
+    "dependency_matrix",
+    "draw_exact",
+    "infer",
+    "learn",
+    "loopy_bp",
+    "mean_field",
+    "most_probable",
+    "perfect_sample",
+    "prepare",
+    "project",
+    "register_answer",
+    "register_bracket",
+    "register_criterion",
+    "register_divergence",
+    "register_format",
+    "register_method",
+    "register_objective",
+    "register_route",
+    "sample",
+    "score",
+    "temper",
+    "warm_up",
+]
 
 
 def __getattr__(name: str) -> Any:
+    """A public name or room, loaded now."""
     if name in _MODULES:
         return import_module(f"fastmix.{name}")
     if name not in _HOMES:
@@ -105,4 +196,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """The public names and rooms, loaded or not."""
     return sorted({*__all__, *_MODULES, "__doc__", "__file__", "__name__", "__path__"})

@@ -20,36 +20,82 @@ from fastmix._memory import check_memory
 from fastmix.errors import FastmixError, ModelError
 
 __all__ = [
-    "INSTALL_EXTRA", "as_array", "as_edges", "as_flat", "as_float_array", "as_index", "as_list", "as_names",
-    "as_number", "as_path", "as_shape", "as_state_counts", "as_state_names", "as_text", "as_variable_names",
-    "check_accuracy", "check_choice", "check_count", "check_flag", "check_log_values", "check_positive",
-    "check_seconds", "check_seed", "check_share", "check_threads", "choose_seed", "count_processors", "describe",
-    "is_whole", "keep_checked", "per_item", "require", "show_path",
-]  # fmt: skip
+    "INSTALL_EXTRA",
+    "MAX_COUNT",
+    "MAX_LOG_VALUE",
+    "MAX_STATES",
+    "as_array",
+    "as_edges",
+    "as_flat",
+    "as_float_array",
+    "as_index",
+    "as_list",
+    "as_names",
+    "as_number",
+    "as_path",
+    "as_shape",
+    "as_state_counts",
+    "as_state_names",
+    "as_text",
+    "as_variable_names",
+    "as_whole_numbers",
+    "check_accuracy",
+    "check_backend",
+    "check_choice",
+    "check_count",
+    "check_flag",
+    "check_log_values",
+    "check_positive",
+    "check_seconds",
+    "check_seed",
+    "check_share",
+    "check_threads",
+    "choose_seed",
+    "count_processors",
+    "describe",
+    "is_whole",
+    "keep_checked",
+    "per_item",
+    "require",
+    "show_path",
+]
 
-# Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
-# are then all far inside the range of float64, 1.8e308.
-_LARGEST = 1e100
-_MOST_STATES = 2**31 - 1  # of a variable: the entries of a table, a product of two of these, fit 64 bits
-_MOST_THREADS = 1024
-_MOST_COUNTED = 2**63 - 1  # what arrays and kernels count with
-_ITEM_BYTES = 40.0  # of a number in a list
-_LARGEST_SEED = 2**128 - 1  # as many bits as NumPy's generators mix
-_LONGEST_SHOWN = 60  # characters of a value in a message
-_LONGEST_PATH = 300
-_LONGEST_COMPARED = 200  # characters of a wrong name whose nearest right one is looked for
+# -- limits on what users hand in: of number formats and memory, nothing that tunes -----------------------------------
+
+#: Log-potentials beyond this are refused: sums of as many as fit any memory, their differences and the squares of these
+#: are then all far inside the range of float64, 1.8e308.
+MAX_LOG_VALUE = 1e100
+#: States of a variable: the entries of a table, a product of two of these, fit 64 bits.
+MAX_STATES = 2**31 - 1
+#: Threads of one call.
+MAX_THREADS = 1024
+#: Whole numbers that arrays and kernels count with.
+MAX_COUNT = 2**63 - 1
+#: Seconds of a time limit, thirty thousand years; larger ones become this, so that plans stay finite.
+MAX_SECONDS = 1e12
+#: Seeds, of as many bits as NumPy's generators mix.
+MAX_SEED = 2**128 - 1
+#: Bytes that a number in a list takes.
+LIST_ITEM_BYTES = 40.0
+
+# -- lengths of texts in messages -------------------------------------------------------------------------------------
+
+#: Characters of a value in a message.
+MAX_SHOWN_LENGTH = 60
+#: Characters of a path in a message.
+MAX_PATH_LENGTH = 300
+#: Characters of a wrong name whose nearest right one is looked for.
+MAX_COMPARED_LENGTH = 200
+
 _NOT_NUMBERS = {"M": "dates", "m": "durations", "U": "text", "S": "text", "c": "complex numbers, which have no order"}
 # How the libraries of an extra are installed: fastmix itself is on no index of packages.
 INSTALL_EXTRA = "pip install '.[{extra}]' in the folder of fastmix's source"
 
 
 def as_array(name: str, values: ArrayLike, rule: str) -> NDArray[Any]:
-    """``values`` as an array; a :class:`ModelError` with the ``rule`` when they are ragged, or masked.
-
-    A mask would be dropped in silence.
-    """
+    """``values`` as an array; a :class:`ModelError` with the ``rule`` when they are ragged or masked."""
     try:
-        if np.ma.is_masked(values):
+        if np.ma.is_masked(values):  # which NumPy would forget in silence
             raise ValueError("some entries are masked: fill them in first")
         return np.asarray(values)
     except Exception as error:  # objects of all kinds have a say in their conversion
@@ -65,16 +111,16 @@ def as_float_array(name: str, values: ArrayLike) -> FloatArray:
             raise TypeError(f"these are {_NOT_NUMBERS[array.dtype.kind]}")
         if array.dtype.kind == "O":
             _refuse_hidden_text(array)
-        with np.errstate(over="ignore"):  # of extended precision: infinite, which the checks of values see
+        with np.errstate(over="ignore"):  # extended precision becomes infinite, which the checks of values see
             return np.array(array, dtype=np.float64)
-    except Exception as error:  # those of the objects in an array, too
+    except Exception as error:  # also errors of the objects in an array
         raise ModelError(
             f"{name} must be an array of numbers, got {describe(values)} ({_shorten(str(error))})"
         ) from None
 
 
 def _refuse_hidden_text(array: NDArray[Any]) -> None:
-    """A TypeError for text among objects: NumPy would read it as numbers in silence."""
+    """Refuse text in an array of objects by a TypeError: NumPy would read it as numbers in silence."""
     for entry in array.flat:
         if isinstance(entry, str | bytes):
             raise TypeError(f"these are {_NOT_NUMBERS['U']}")
@@ -88,7 +134,7 @@ def is_whole(array: NDArray[Any]) -> bool:
         return array.size == 0 or int(array.max()) < 2**63
     if array.dtype.kind != "f":
         return False
-    if array.dtype.itemsize < 8:  # whose range the limit is beyond
+    if array.dtype.itemsize < 8:  # the limit below is out of range of half precision
         array = array.astype(np.float64)
     # The limit keeps infinities and what int64 cannot hold away from a cast.
     return bool(np.all((np.abs(array) < 2.0**62) & (array == np.floor(array))))
@@ -105,11 +151,15 @@ def as_edges(edges: ArrayLike, num_variables: int | None = None) -> IntArray:
     if array.dtype.kind == "b" or not is_whole(array):
         raise ModelError(f"edges must hold integers, got {describe(edges)}")
     result = array.astype(np.int64)
-    if (bad := result < 0).any() or (num_variables is not None and (bad := result >= num_variables).any()):
-        row = int(np.flatnonzero(bad.any(axis=1))[0])
+    outside = result < 0
+    if num_variables is not None and not outside.any():
+        outside = result >= num_variables
+    if outside.any():
+        row = int(np.flatnonzero(outside.any(axis=1))[0])
         limit = "" if num_variables is None else f" and below the number of variables, {num_variables}"
         raise ModelError(f"edges must hold indices from 0{limit}; edge {row} is {tuple(result[row].tolist())}")
-    if (loops := result[:, 0] == result[:, 1]).any():
+    loops = result[:, 0] == result[:, 1]
+    if loops.any():
         row = int(np.flatnonzero(loops)[0])
         raise ModelError(
             f"edges must join two different variables; edge {row} is {tuple(result[row].tolist())} "
@@ -119,33 +169,36 @@ def as_edges(edges: ArrayLike, num_variables: int | None = None) -> IntArray:
 
 
 def check_log_values(name: str, values: FloatArray, where: str = "entry {}") -> None:
-    """A :class:`ModelError` if ``values`` holds NaN, +inf or finite numbers so large that sums would overflow.
+    """Refuse NaN, +inf and finite numbers so large that sums would overflow, by a :class:`ModelError`.
 
-    ``where`` is filled with the flat index of the first.
+    ``where`` is filled with the flat index of the first of them.
     """
     # max() is +inf or NaN exactly when some entry is: two passes and no temporary unless something is forbidden.
-    if values.size == 0 or (values.max() <= _LARGEST and values.min() >= -_LARGEST):
+    if values.size == 0 or (values.max() <= MAX_LOG_VALUE and values.min() >= -MAX_LOG_VALUE):
         return
-    bad = ~((values >= -_LARGEST) & (values <= _LARGEST)) & (values != -np.inf)
+    bad = ~((values >= -MAX_LOG_VALUE) & (values <= MAX_LOG_VALUE)) & (values != -np.inf)
     if not bad.any():
         return
     index = int(np.flatnonzero(bad)[0])
     raise ModelError(
         f"{name} must hold finite numbers or -inf, got {values.flat[index]} at {where.format(index)}; -inf is the log "
-        f"of a forbidden state, finite ones are from {-_LARGEST:g} to {_LARGEST:g} so that sums do not overflow"
+        f"of a forbidden state, finite ones are from {-MAX_LOG_VALUE:g} to {MAX_LOG_VALUE:g} so that sums do not "
+        "overflow"
     )
 
 
 def as_state_counts(values: ArrayLike) -> IntArray:
     """State counts as a checked int64 vector."""
     array = as_whole_numbers("num_states", values)
-    if (bad := np.flatnonzero((array < 1) | (array > _MOST_STATES))).size:
-        raise ModelError(f"num_states must be from 1 to {_MOST_STATES}, got {array[bad[0]]} for variable {bad[0]}")
+    outside = np.flatnonzero((array < 1) | (array > MAX_STATES))
+    if outside.size:
+        first = outside[0]
+        raise ModelError(f"num_states must be from 1 to {MAX_STATES}, got {array[first]} for variable {first}")
     return array
 
 
 def as_whole_numbers(name: str, values: ArrayLike) -> IntArray:
-    """A new int64 vector."""
+    """``values`` as a new int64 vector; a :class:`ModelError` unless they are a vector of whole numbers."""
     array = as_array(name, values, "be a vector of whole numbers")
     check_memory(8.0 * array.size, f"{name} of {array.size:,} numbers", "give a smaller array")
     if array.size == 0:
@@ -156,7 +209,7 @@ def as_whole_numbers(name: str, values: ArrayLike) -> IntArray:
 
 
 def as_flat(name: str, values: ArrayLike, length: int, source: str) -> FloatArray:
-    """A new flat float64 array of the length that ``source`` demands, without NaN and +inf."""
+    """``values`` as a new vector of log-potentials, of the length that ``source`` demands."""
     array = as_float_array(name, values)
     if array.shape != (length,):
         raise ModelError(f"{name} must have shape ({length},) to fit {source}, got shape {array.shape}")
@@ -166,7 +219,7 @@ def as_flat(name: str, values: ArrayLike, length: int, source: str) -> FloatArra
 
 
 def per_item(name: str, values: ArrayLike, count: int, item: str) -> FloatArray:
-    """One finite number per item, from a number for all or a vector."""
+    """A finite number for each item, from one number for all or from a vector."""
     array = as_float_array(name, values)
     if array.ndim == 0:
         array = np.full(count, float(array))
@@ -188,13 +241,13 @@ def as_number(name: str, value: Any) -> float:
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Refuse a value that is not among the allowed ones."""
-    if not isinstance(value, str) or value not in allowed:  # arrays, and others, have no single truth value
+    """Refuse a value that is not among the allowed ones by a ValueError that lists them."""
+    if not isinstance(value, str) or value not in allowed:  # first the type: comparing an array gives an array
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {describe(value)}")
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """``value`` as a bool; other things have a truth value, too, which is hardly ever what was meant: ``"no"`` is true.
+    """``value`` as a bool; a ValueError for anything else, because the truth value of ``"no"`` is true.
 
     Examples
     --------
@@ -210,40 +263,41 @@ def check_flag(name: str, value: Any) -> bool:
 
 
 def check_backend(backend: object) -> None:
-    """Refuse what is no place for chains to run."""
+    """Refuse a name that is no backend: no place where chains can run."""
     if not isinstance(backend, str) or backend not in ("cpu", "cuda", "auto"):
         raise ValueError(f"backend must be cpu, cuda or auto, got {describe(backend)}")
 
 
 def check_accuracy(accuracy: Any) -> float:
-    """``accuracy`` as a number between 0 and 1."""
+    """``accuracy`` as a float above 0 and below 1."""
     return check_share("accuracy", accuracy, least=1e-15)
 
 
 def check_share(name: str, value: Any, *, least: float | None = None) -> float:
     """``value`` as a float from ``least`` to below 1; above 0 without it."""
     number = _as_real(value)
-    if not (0.0 < number < 1.0 if least is None else least <= number < 1.0):
-        rule = "from 0 to below 1" if least == 0.0 else "above 0 and below 1"
-        least_one = f"; the least is {least:g}" if least else ""
-        raise ValueError(f"{name} must be a number {rule}, got {describe(value)}{least_one}")
-    return number
+    is_large_enough = number > 0.0 if least is None else number >= least
+    if is_large_enough and number < 1.0:
+        return number
+    rule = "from 0 to below 1" if least == 0.0 else "above 0 and below 1"
+    smallest = f"; the least is {least:g}" if least else ""
+    raise ValueError(f"{name} must be a number {rule}, got {describe(value)}{smallest}")
 
 
 def check_count(
     name: str, value: Any, *, least: int, most: int | None = None, error: type[ValueError] = ValueError
 ) -> int:
-    """``value`` as a whole number of at least ``least``, and at most ``most``.
+    """``value`` as a whole number from ``least`` to ``most``.
 
-    Use what comes back: NumPy's numbers would wrap where Python's grow.
+    The result is a number of Python, which grows where a number of NumPy would wrap around.
     """
-    return _as_count(name, value, least, most, _MOST_COUNTED, error)
+    return _as_count(name, value, least, most, MAX_COUNT, error)
 
 
 def _as_count(
     name: str, value: Any, least: int, most: int | None, beyond: int, error: type[ValueError] = ValueError
 ) -> int:
-    """:func:`check_count`, where ``beyond`` is a limit that no message mentions unless it is passed."""
+    """``value`` as a whole number; without ``most`` the limit is ``beyond``, which is named only where it is passed."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
     largest = beyond if most is None else most
     if whole and least <= int(value) <= largest:
@@ -258,44 +312,50 @@ def check_positive(
 ) -> float:
     """``value`` as a positive finite float of at most ``most``, or 0 where that is allowed."""
     number = _as_real(value)
-    allowed = 0.0 < number < math.inf or (or_zero and number == 0.0)
-    if not allowed or (most is not None and number > most):
-        rule = f"a {what} of at least 0" if or_zero else f"a positive {what}"
-        if most is not None and number > most:  # which is no matter to others
-            rule = f"{rule} and at most {most:g}"
-        raise ValueError(f"{name} must be {rule}, got {describe(value)}")
-    return number
+    is_allowed = 0.0 < number < math.inf or (or_zero and number == 0.0)
+    is_too_large = most is not None and number > most
+    if is_allowed and not is_too_large:
+        return number
+    rule = f"a {what} of at least 0" if or_zero else f"a positive {what}"
+    if is_too_large:  # the limit is named only where it is passed
+        rule = f"{rule} and at most {most:g}"
+    raise ValueError(f"{name} must be {rule}, got {describe(value)}")
 
 
 def keep_checked(options: Any, **values: Any) -> None:
-    """Put what the checks gave back into the fields of a frozen dataclass, in place of what was handed in."""
+    """Replace fields of a frozen dataclass by the values that their checks gave, within ``__post_init__``."""
     for name, value in values.items():
         object.__setattr__(options, name, value)
 
 
 def _as_real(value: Any) -> float:
-    """A real number as a float; NaN for anything else, also for truth values and for numbers beyond all floats."""
+    """A real number as a float; NaN for anything else, such as truth values and numbers too large for a float."""
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool | np.timedelta64):
         return math.nan
     try:
-        with np.errstate(over="ignore"):  # of extended precision
+        with np.errstate(over="ignore"):  # extended precision becomes infinite
             return float(value)
     except OverflowError:
         return math.nan
 
 
 def check_seconds(time_limit: Any) -> float | None:
-    """``time_limit`` as a positive number of seconds; None is no limit."""
-    return None if time_limit is None else check_positive("time_limit", time_limit, "number of seconds")
+    """``time_limit`` as a positive number of seconds, at most :data:`MAX_SECONDS`; None is no limit.
+
+    Work is planned by dividing the limit by a measured cost, which must give a finite number.
+    """
+    if time_limit is None:
+        return None
+    return min(check_positive("time_limit", time_limit, "number of seconds"), MAX_SECONDS)
 
 
 def check_seed(seed: Any) -> int:
-    """``seed`` as a whole number from 0."""
-    return _as_count("seed", seed, 0, None, _LARGEST_SEED)
+    """``seed`` as a whole number from 0 to :data:`MAX_SEED`."""
+    return _as_count("seed", seed, 0, None, MAX_SEED)
 
 
 def choose_seed(seed: Any) -> int:
-    """``seed``, checked, or one from the operating system for callers that gave none."""
+    """``seed``, checked; a seed from the operating system where None is given."""
     if seed is None:
         return int.from_bytes(os.urandom(8), "little") >> 1
     return check_seed(seed)
@@ -305,7 +365,7 @@ def check_threads(num_threads: Any) -> int:
     """``num_threads`` as a whole number from 1; all processors where None is given."""
     if num_threads is None:
         return count_processors()
-    return check_count("num_threads", num_threads, least=1, most=_MOST_THREADS)
+    return check_count("num_threads", num_threads, least=1, most=MAX_THREADS)
 
 
 @cache
@@ -318,43 +378,47 @@ def count_processors() -> int:
 
 
 def as_text(name: str, value: Any) -> str:
-    """``value`` as text, which objects of all kinds have."""
+    """``value`` as text; a :class:`ModelError` for an object that has none."""
     try:
         return str(value)
-    except Exception:  # of whatever objects there are
+    except Exception:  # objects may raise anything
         raise ModelError(f"{name} must be text, got {describe(value)}") from None
 
 
 def as_path(name: str, path: Any) -> str:
-    """``path`` as text that the system takes for the name of a file or folder."""
+    """``path`` as text that the system accepts as the name of a file or folder."""
     if isinstance(path, str | os.PathLike):
         try:
             text = os.fspath(path)
             if isinstance(text, str) and "\0" not in os.fsencode(text).decode("latin-1"):
                 return text
-        except Exception as error:  # of whatever objects there are
+        except Exception as error:  # objects may raise anything
             raise ValueError(f"{name} must be the name of a file, got {describe(path)}") from error
     kind = ValueError if isinstance(path, str) else TypeError
     raise kind(f"{name} must be the name of a file, as text or a path, got {describe(path)}")
 
 
 def show_path(path: str) -> str:
-    """A path for an error message: its end, which tells one from the other, where it is longer than paths are."""
-    return repr(path if len(path) <= _LONGEST_PATH else f"..{path[-_LONGEST_PATH:]}")
+    """A path for an error message; of a very long one the end, which tells it from others."""
+    return repr(path if len(path) <= MAX_PATH_LENGTH else f"..{path[-MAX_PATH_LENGTH:]}")
 
 
 def as_index(what: str, given: Any, names: Mapping[str, int], count: int) -> int:
     """Number of a variable or a state, from that number or its name."""
     if isinstance(given, str) and given in names:
         return names[given]
-    with contextlib.suppress(Exception):  # of whatever objects there are
-        # States are often called true and false, in any order: True is none of them, and not number 1.
-        if not isinstance(given, bool | np.bool_) and 0 <= (index := operator.index(given)) < count:
-            return index
-    rule, hint = f"{what} must be a whole number from 0 to {count - 1}{' or a name' if names else ''}", ""
+    # States are often called true and false, in any order: True is none of them, and not number 1.
+    if not isinstance(given, bool | np.bool_):
+        with contextlib.suppress(Exception):  # objects may raise anything
+            index = operator.index(given)
+            if 0 <= index < count:
+                return index
+
+    rule = f"{what} must be a whole number from 0 to {count - 1}{' or a name' if names else ''}"
     if not count:
         rule = f"{what} must be one that there is, and there is none"
-    if names and isinstance(given, str) and len(given) <= _LONGEST_COMPARED:
+    hint = ""
+    if names and isinstance(given, str) and len(given) <= MAX_COMPARED_LENGTH:
         from difflib import get_close_matches
 
         hint = f"; the nearest is {get_close_matches(given, list(names), 1, 0.0)[0]!r}"
@@ -367,12 +431,12 @@ def as_variable_names(names: Sequence[str] | None, count: int) -> tuple[str, ...
 
 
 def as_shape(shape: object, num_variables: int) -> tuple[int, ...] | None:
-    """The shape of an array with one entry per variable."""
+    """``shape`` as a tuple of sizes whose product is the number of variables; None is no shape."""
     if shape is None:
         return None
     try:
-        sizes = tuple(operator.index(size) for size in shape)  # type: ignore[attr-defined]
-    except Exception:  # of whatever objects there are
+        sizes = tuple(operator.index(size) for size in shape)  # type: ignore[attr-defined]  # refused below if it fails
+    except Exception:  # objects may raise anything
         raise ModelError(f"shape must be a tuple of whole numbers, got {describe(shape)}") from None
     if min(sizes, default=0) < 1 or math.prod(sizes) != num_variables:
         raise ModelError(f"shape must have one entry for each of the {num_variables} variables, got {sizes}")
@@ -391,15 +455,15 @@ def as_state_names(names: Sequence[Sequence[str]] | None, num_states: IntArray) 
 
 
 def as_list(name: str, values: Any, rule: str) -> list[Any]:
-    """The items of an iterable that is no text, which would be taken letter by letter; a :class:`ModelError` else."""
+    """The items of an iterable as a list; a :class:`ModelError` for anything else, and for text, which is one item."""
     cause: Exception | None = None
     if isinstance(values, Iterable) and not isinstance(values, str | bytes):
         try:
-            check_memory(_ITEM_BYTES * operator.length_hint(values), name, "give a shorter one")
+            check_memory(LIST_ITEM_BYTES * operator.length_hint(values), name, "give a shorter one")
             return list(values)
-        except FastmixError:  # of a generator of ours
+        except FastmixError:  # raised by a generator of fastmix
             raise
-        except Exception as error:  # of whatever objects there are
+        except Exception as error:  # objects may raise anything
             cause = error
     raise ModelError(f"{name} must be {rule}, got {describe(values)}") from cause
 
@@ -409,7 +473,7 @@ def as_names(argument: str, names: Any, count: int, item: str) -> tuple[str, ...
     given = as_list(argument, names, "a list of names")
     try:
         result = tuple(str(name) for name in given)
-    except Exception:  # of whatever objects there are
+    except Exception:  # objects may raise anything
         raise ModelError(f"{argument} must be a list of names, got {describe(names)}") from None
     if len(result) != count:
         raise ModelError(f"{argument} must have one name per {item}, {count}, got {len(result)}")
@@ -421,7 +485,7 @@ def as_names(argument: str, names: Any, count: int, item: str) -> tuple[str, ...
 
 def describe(value: Any) -> str:
     """A short description of any value for an error message."""
-    if isinstance(value, int) and value.bit_length() > 4 * _LONGEST_SHOWN:
+    if isinstance(value, int) and value.bit_length() > 4 * MAX_SHOWN_LENGTH:
         digits = 1 + int(math.log10(abs(value)))
         return f"a whole number of about {digits:,} digits"
     name = type(value).__name__
@@ -430,20 +494,21 @@ def describe(value: Any) -> str:
         text = repr(value)
     except Exception:  # an object that cannot be shown
         return kind
-    return text if len(text) <= _LONGEST_SHOWN else kind
+    return text if len(text) <= MAX_SHOWN_LENGTH else kind
 
 
 def _shorten(text: str) -> str:
     """The beginning of a text, on one line, for a message."""
     line = " ".join(text.split())
-    return line if len(line) <= 3 * _LONGEST_SHOWN else f"{line[: 3 * _LONGEST_SHOWN]} .."
+    length = 3 * MAX_SHOWN_LENGTH
+    return line if len(line) <= length else f"{line[:length]} .."
 
 
 def require(module: str, *, extra: str, purpose: str, library: str | None = None) -> Any:
-    """The module of that name; an :class:`ImportError` of one line that names the extra if it is not installed."""
+    """A module of another library; an :class:`ImportError` that names the extra if the library is not installed."""
     root = module.split(".")[0]
     try:
-        importlib.import_module(root)  # a part that is loaded already says nothing about the whole
+        importlib.import_module(root)  # a submodule may be loaded although the library itself is not there
         return importlib.import_module(module)
     except ImportError as error:
         if error.name is not None and error.name.split(".")[0] != root:

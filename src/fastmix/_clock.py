@@ -16,13 +16,13 @@ from fastmix._checks import check_seconds, describe
 from fastmix.errors import Interrupted, printable
 
 __all__ = [
-    "NO_LIMIT", "Clock", "Listener", "OutOfTimeError", "Progress", "Report", "add_compiled", "bar_shown", "compiling",
-    "is_compiling", "listening", "plain_console",
+    "NO_LIMIT", "Clock", "Ending", "Listener", "OutOfTimeError", "Progress", "Report", "add_compiled", "bar_shown",
+    "compiling", "is_compiling", "listening", "plain_console",
 ]  # fmt: skip
 
-_LEAST = 1e-3  # seconds
-_PATIENCE = 2.0  # seconds before a bar appears
-_LEAST_COLUMNS = 80  # of a terminal: with fewer, or none (COLUMNS=0), rich would cut lines and numbers
+_SHORTEST_LIMIT = 1e-3  # seconds that an inner call has at least, so that it gives an answer
+BAR_DELAY = 2.0  # seconds before a bar appears; what is over by then needs none. Not measured.
+_MIN_COLUMNS = 80  # of a terminal: with fewer, or none (COLUMNS=0), rich would cut lines and numbers
 
 
 class OutOfTimeError(Exception):
@@ -35,24 +35,30 @@ class _Compiled:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._active = 0  # compilations under way: those within another and those of other threads count once
-        self._since = self._total = 0.0
+        self._since = 0.0
+        self._total = 0.0
 
     def seconds(self, now: float) -> float:
+        """Seconds of compiling up to a moment of ``time.perf_counter``."""
         with self._lock:
             return self._total + (now - self._since if self._active else 0.0)
 
     def active(self) -> bool:
+        """Whether anything is being compiled at present."""
         return self._active > 0
 
     def _change(self, by: int) -> None:
+        """Note that a compilation has begun (1) or ended (-1)."""
         with self._lock:
             now = time.perf_counter()
             if self._active:
                 self._total += now - self._since
-            self._since, self._active = now, self._active + by
+            self._since = now
+            self._active += by
 
     @contextlib.contextmanager
     def within(self) -> Iterator[None]:
+        """A context around one compilation."""
         self._change(1)
         try:
             yield
@@ -60,7 +66,7 @@ class _Compiled:
             self._change(-1)
 
     def add(self, seconds: float) -> None:
-        """Seconds just spent waiting for another process that compiled."""
+        """Count seconds that were just spent waiting for another process that compiled."""
         with self._lock:
             self._total += seconds
 
@@ -81,7 +87,10 @@ class Progress:
     total : int or None
         What ``done`` will be in the end, where that is known.
     unit : str
-        Of both: ``sweeps``, ``iterations``, ``rounds``, ``starts``, ``draws``, ``methods``, ``parts`` or ``rows``.
+        Unit of both: ``sweeps`` (sampling, annealing), ``iterations`` and ``rounds`` (projections, belief propagation,
+        bounds, learning, searches), ``starts`` (mean field), ``draws`` (perfect draws, bounds), ``passes`` and ``labels
+        without a gain`` (most probable configurations), ``walks`` and ``cases`` (bounds), ``methods`` (comparisons),
+        ``rows`` (experiments) or ``parts`` (the warm-up).
     per_second : float
         Updates of single variables per second for samplers, otherwise units per second.
     seconds : float
@@ -103,15 +112,17 @@ class Progress:
     @property
     def seconds_left(self) -> float | None:
         """An estimate, by the speed so far; None where nothing is known."""
-        each = self.per_second
+        speed = self.per_second
         if self.unit == "sweeps":  # whose speed is that of updates
-            each = self.done / self.seconds if self.seconds else 0.0
-        return None if self.total is None or not each else (self.total - self.done) / each
+            speed = self.done / self.seconds if self.seconds else 0.0
+        return None if self.total is None or not speed else (self.total - self.done) / speed
 
     def __str__(self) -> str:
         of = "" if self.total is None else f" of {self.total:,}"
-        left, speed = "", f", {self.per_second:.3g} updates/s" if self.unit == "sweeps" else ""
-        if (seconds := self.seconds_left) is not None:
+        speed = f", {self.per_second:.3g} updates/s" if self.unit == "sweeps" else ""
+        left = ""
+        seconds = self.seconds_left
+        if seconds is not None:
             left = f", {seconds:.0f} s left" if seconds < 120.0 else f", {seconds / 60.0:.1f} min left"
         more = "".join(f", {name.replace('_', ' ')} {value:.3g}" for name, value in self.details.items())
         return f"{self.what}: {self.done:,}{of} {self.unit}{speed}{more}{left}"
@@ -130,10 +141,11 @@ def bar_shown() -> bool:
 
 @contextlib.contextmanager
 def listening(progress: Report, what: str) -> Iterator[Listener | None]:
-    """Whom to tell, from what a user asked for: ``auto`` is a bar once the call has lasted two seconds.
+    """A context around a whole call: gives the function to call with every progress, None where nobody listens.
 
-    Within another call ``auto`` is nobody: that one has the bar, or was told to have none. Around a whole call: a
-    KeyboardInterrupt that nothing in it could make a result of becomes an :class:`fastmix.Interrupted` without one.
+    ``progress`` is what the user asked for; ``auto`` is a bar once the call has lasted two seconds. Within another call
+    ``auto`` is nobody: that one has the bar, or was told to have none. A KeyboardInterrupt that nothing in the call
+    could make a result of becomes an :class:`fastmix.Interrupted` without one.
     """
     automatic = isinstance(progress, str) and progress == "auto"
     if progress is not None and not automatic and not callable(progress):
@@ -157,7 +169,7 @@ def plain_console(*, stderr: bool = False) -> Any:
     from rich.console import Console
 
     console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    console.width = max(console.width, _LEAST_COLUMNS)
+    console.width = max(console.width, _MIN_COLUMNS)
     return console
 
 
@@ -169,12 +181,13 @@ class _Bar:
         self._latest: tuple[int, int | None] = 0, None
         self._lock = threading.Lock()
         self._display: Any = None
-        self._timer = threading.Timer(_PATIENCE, self._show)
+        self._timer = threading.Timer(BAR_DELAY, self._show)
         self._timer.daemon = True
         self._timer.start()
 
     def __call__(self, progress: Progress) -> None:
-        self._text, self._latest = printable(str(progress)), (progress.done, progress.total)
+        self._text = printable(str(progress))
+        self._latest = (progress.done, progress.total)
         if self._display is not None:
             self._update()
 
@@ -187,6 +200,7 @@ class _Bar:
             self._timer = None  # type: ignore[assignment]  # closed: a timer that has fired already shows nothing
 
     def _show(self) -> None:
+        """Make the bar appear, unless the call is over."""
         from rich.progress import BarColumn, SpinnerColumn, TextColumn
         from rich.progress import Progress as Display
 
@@ -201,6 +215,7 @@ class _Bar:
             self._update()
 
     def _update(self) -> None:
+        """Show the latest progress in the bar."""
         done, total = self._latest
         self._display.update(self._display.task_ids[0], description=self._text, completed=done, total=total)
 
@@ -223,7 +238,8 @@ class Clock:
     ) -> None:
         self.asked = check_seconds(limit)
         self.limit = default if self.asked is None else self.asked
-        self.listener, self._what = listener, what
+        self.listener = listener
+        self._what = what
         self._begin = time.perf_counter()
         self._before = _COMPILED.seconds(self._begin)
 
@@ -232,7 +248,7 @@ class Clock:
         return time.perf_counter() - self._begin
 
     def compile_seconds(self) -> float:
-        """Those of them that were spent compiling, or loading what an earlier process compiled."""
+        """Seconds since the call that went to compiling, or to loading what an earlier process compiled."""
         return _COMPILED.seconds(time.perf_counter()) - self._before
 
     def used(self) -> float:
@@ -265,7 +281,7 @@ class Clock:
 
     def rest(self, share: float = 1.0) -> float | None:
         """The limit of a call to make now, more than 0: an answer must come even when the time is over."""
-        return None if self.limit is None else max(_LEAST, share * self.left())
+        return None if self.limit is None else max(_SHORTEST_LIMIT, share * self.left())
 
     def report(
         self,
@@ -279,12 +295,55 @@ class Clock:
         """Tell whoever listens how far the work has come."""
         if self.listener is not None:
             seconds = self.seconds()
-            speed = done / max(seconds, _LEAST) if per_second is None else per_second
+            speed = done / max(seconds, _SHORTEST_LIMIT) if per_second is None else per_second
             self.listener(Progress(done, total, unit, speed, seconds, self._what, details or {}))
 
     def stats(self) -> dict[str, float]:
-        """What a result says about its time: ``seconds``, and ``compile_seconds`` among them."""
+        """The time of the call as results hold it: ``seconds``, and ``compile_seconds`` among them."""
         return {"seconds": self.seconds(), "compile_seconds": self.compile_seconds()}
 
 
 NO_LIMIT = Clock()
+
+
+class Ending:
+    """A context around work that its time limit or Ctrl-C may end, which it lets neither through nor forgets.
+
+    Whoever does the work keeps what there is so far where it can be reached from outside of the context.
+
+    Attributes
+    ----------
+    by : {"done", "time_limit", "interrupt"}
+        What ended the work; ``done`` also while it goes on.
+    result : object
+        The result so far of the inner call that was interrupted (:class:`fastmix.Interrupted`), if that had one.
+
+    Examples
+    --------
+    >>> with Ending() as ending:
+    ...     raise OutOfTimeError
+    >>> ending.by
+    'time_limit'
+    """
+
+    def __init__(self) -> None:
+        self.by: Literal["done", "time_limit", "interrupt"] = "done"
+        self.result: Any = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the work."""
+        return self.by == "interrupt"
+
+    def __enter__(self) -> Ending:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, OutOfTimeError):
+            self.by = "time_limit"
+            return True
+        if isinstance(error, KeyboardInterrupt):
+            self.by = "interrupt"
+            self.result = error.result if isinstance(error, Interrupted) else None
+            return True
+        return False

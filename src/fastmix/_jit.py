@@ -76,7 +76,7 @@ def _compiled(jit: Any, options: dict[str, Any], function: Callable[..., Any]) -
 
 
 def _load(cache: Any, signature: Any, context: Any) -> Any:
-    """What was compiled, as ``cache.load_overload`` gives it, which would first load all that can compile: 0.3 s."""
+    """Compiled code from a cache, without the 0.3 s in which ``cache.load_overload`` loads all that can compile."""
     from numba.core.runtime import rtsys
 
     rtsys.initialize(context)  # allocations by kernels
@@ -85,7 +85,7 @@ def _load(cache: Any, signature: Any, context: Any) -> Any:
 
 
 def _timed(compile_one: Callable[..., Any], *, tell: bool) -> Callable[..., Any]:
-    """What compiles or loads one signature of a kernel, its seconds kept from all clocks."""
+    """A function that compiles or loads one signature of a kernel, and keeps its seconds from all clocks."""
 
     @wraps(compile_one)
     def timed(*arguments: Any, **options: Any) -> Any:
@@ -98,6 +98,7 @@ def _timed(compile_one: Callable[..., Any], *, tell: bool) -> Callable[..., Any]
 
 
 def _tell_compiling() -> None:
+    """Say, once in a process, that something is being compiled."""
     _tell("compiling", "compiling, which is done once and takes some seconds", logging.INFO)
 
 
@@ -105,6 +106,7 @@ class _CheckedFiles(IndexDataCacheFile):
     """Index and data files of one kernel: a checksum, then what Numba writes."""
 
     def load(self, key: Any) -> Any:
+        """Compiled code that was kept for types of arguments; None if there is none that fits."""
         found = super().load(key)
         if found is None or found[:2] != (self._source_stamp, key):
             _tell_compiling()
@@ -112,12 +114,14 @@ class _CheckedFiles(IndexDataCacheFile):
         return found[2]
 
     def save(self, key: Any, data: Any) -> None:
+        """Keep compiled code for types of arguments; a full disk is told, not raised."""
         try:
             super().save(key, (self._source_stamp, key, data))
         except OSError as error:
             _tell("full", f"compiled code is not kept: {self._cache_path}: {error.strerror or error}")
 
     def _load_index(self) -> dict[Any, str]:
+        """Names of data files by types of arguments; empty where the index is damaged or of another version."""
         try:
             with open(self._index_path, "rb") as file:
                 data = file.read()
@@ -133,17 +137,19 @@ class _CheckedFiles(IndexDataCacheFile):
         return overloads if stamp == self._source_stamp else {}
 
     def _load_data(self, name: str) -> Any:
+        """The content of a data file; None if it is damaged."""
         path = self._data_path(name)
         with open(path, "rb") as file:
             return _verified(path, file.read())
 
     def _dump(self, obj: Any) -> bytes:
+        """An object as the bytes of a file: a checksum, then the pickled object."""
         payload = super()._dump(obj)
         return hashlib.sha256(payload).digest() + payload
 
 
 def _verified(path: str, data: bytes) -> Any:
-    """What was written to a file; None, and no file, if that is not what it holds."""
+    """The object that was written to a file; None, and the file is removed, if its checksum does not fit."""
     payload = data[_DIGEST:]
     if hashlib.sha256(payload).digest() == data[:_DIGEST]:
         with contextlib.suppress(AttributeError, ImportError):  # of a class that another version had
@@ -153,27 +159,28 @@ def _verified(path: str, data: bytes) -> Any:
 
 
 def _drop(path: str) -> None:
+    """Remove a damaged file of the cache, and say so."""
     with contextlib.suppress(OSError):
         os.remove(path)
     _tell("damaged", f"{path} in the compiler's cache is damaged or of another version: compiling again")
 
 
-_told: set[str] = set()
+told: set[str] = set()  # kinds of messages of this process
 
 
 def _tell(what: str, text: str, level: int = logging.WARNING) -> None:
-    """Say it once in a process: where one file is damaged, or missing, many are."""
-    if what not in _told:
-        _told.add(what)
+    """Log a text once in a process for every kind: where one file is damaged, or missing, many are."""
+    if what not in told:
+        told.add(what)
         _LOGGER.log(level, "fastmix: %s", printable(text))
 
 
-# Division follows IEEE rules, because a check for zero would keep loops from being vectorised.
+# Division follows IEEE rules, because a check for zero would keep loops from being vectorized.
 outer = njit(cache=True, nogil=True, error_model="numpy")
 """The decorator of kernels that Python calls."""
 inner = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""The decorator of those that compiled code alone calls: no entry points from Python, which saves compilation time."""
+"""The decorator of kernels that compiled code alone calls: without entry points from Python they compile faster."""
 fused = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"contract"})
-"""The same where products and sums may be one instruction: other last bits, on other processors."""
+"""Like :data:`inner`, where products and sums may be one instruction: other last bits, on other processors."""
 summing = njit(cache=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={"reassoc"})
-"""The same where a sum may be taken in any order, several terms at once."""
+"""Like :data:`inner`, where a sum may be taken in any order, several terms at once."""

@@ -1,4 +1,4 @@
-"""Memory: what there is to plan with, and arrays laid out for vector loops."""
+"""Memory: how much can be allocated, refusals of requests that are too large, and aligned arrays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -16,44 +16,69 @@ from fastmix.errors import ResourceError
 
 __all__ = ["aligned_zeros", "available_memory", "check_memory", "format_bytes", "parse_bytes"]
 
-_LINE = 64  # bytes
-_SMALL = 1 << 24  # bytes that nobody need ask for
+#: Bytes of a cache line, on which aligned arrays begin.
+CACHE_LINE_BYTES = 64
+#: Bytes that are allocated without a look at the free memory (not measured: far below what any machine has).
+UNCHECKED_BYTES = 1 << 24
+#: Bytes of memory that are assumed where the system does not tell (not measured: a small machine of today).
+ASSUMED_PHYSICAL_BYTES = 4 * 2**30
+
 _MEMINFO = Path("/proc/meminfo")  # in KiB
-# Folder, limit, use, and the name in memory.stat of the part of the use that is cached files: both generations.
-_CGROUPS = (
-    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
-    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+
+
+class ControlGroup(NamedTuple):
+    """Files in which a version of Linux control groups tells the limit on the memory of a container."""
+
+    folder: Path
+    limit: str  # the file of the limit
+    usage: str  # the file of the use
+    cached: str  # the line of memory.stat that says how much of the use is cached files
+
+
+_CONTROL_GROUPS = (
+    ControlGroup(Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
+    ControlGroup(
+        Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+    ),
 )
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Zeros that begin with a cache line: vector loops over arrays across two lines take up to twice as long."""
+    """An array of zeros that begins at a cache line, because unaligned vector loops take up to twice as long."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + _LINE, dtype=np.uint8)
-    first = -raw.__array_interface__["data"][0] % _LINE
+    raw = np.zeros(size + CACHE_LINE_BYTES, dtype=np.uint8)
+    address = raw.__array_interface__["data"][0]
+    first = -address % CACHE_LINE_BYTES
     return raw[first : first + size].view(dtype).reshape(shape)
 
 
 def available_memory() -> int:
-    """Bytes that can be allocated now without swapping, within the limits of the container if there are any."""
-    available = _field(_MEMINFO, "MemAvailable:")
-    candidates = [_physical() if available is None else 1024 * available]
-    for folder, limit, used, cache in _CGROUPS:
+    """Bytes that can be allocated now without swapping, within the limits of the container if there are any.
+
+    Linux tells in a file. On other systems psutil is asked (the extra ``system``); without it, all physical memory is
+    taken to be free.
+    """
+    available = _number_after(_MEMINFO, "MemAvailable:")
+    candidates = [_free_elsewhere() if available is None else 1024 * available]
+    for group in _CONTROL_GROUPS:
         try:
-            free = int((folder / limit).read_text()) - int((folder / used).read_text())
-        except (OSError, ValueError):
+            limit = int((group.folder / group.limit).read_text("utf-8"))
+            used = int((group.folder / group.usage).read_text("utf-8"))
+        except (OSError, ValueError):  # no such control group, or one without a limit
             continue
-        # What is used includes files kept in memory, which are dropped when the memory is needed.
-        candidates.append(free + (_field(folder / "memory.stat", cache) or 0))
+        # Cached files count as used, but the system drops them when the memory is needed.
+        cached = _number_after(group.folder / "memory.stat", group.cached) or 0
+        candidates.append(limit - used + cached)
     return max(0, min(candidates))
 
 
 def check_memory(required: float, what: str, way_out: str) -> None:
-    """A :class:`ResourceError` if something needs more bytes than half of the free memory, before it is allocated.
+    """Raise a :class:`ResourceError` if an allocation needs more bytes than half of the free memory.
 
-    ``required`` is computed in Python's numbers, which do not wrap.
+    It is called before the allocation. ``required`` must be computed in Python numbers, which do not overflow;
+    ``way_out`` says what the user can do instead.
     """
-    if required <= _SMALL:
+    if required <= UNCHECKED_BYTES:
         return
     limit = available_memory() / 2
     if required > limit:
@@ -66,7 +91,7 @@ def check_memory(required: float, what: str, way_out: str) -> None:
 
 
 def format_bytes(count: float) -> str:
-    """A count of bytes for people, such as ``3 GiB``."""
+    """A number of bytes as readable text, such as ``3 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if count < 1024:
             return f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
@@ -75,22 +100,24 @@ def format_bytes(count: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes from text such as ``500MB``, ``4GiB`` or ``1e9``."""
+    """The number of bytes that a text such as ``500MB``, ``4GiB`` or ``1e9`` stands for."""
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([kKMGTP]?)(i?)[bB]?\s*", text)
     count = 0.0
     if match:
-        power = " KMGTP".index(match[2].upper()) if match[2] else 0
-        with contextlib.suppress(ValueError):
-            count = float(match[1]) * (1024 if match[3] else 1000) ** power
+        number, prefix, binary = match.groups()
+        power = " KMGTP".index(prefix.upper()) if prefix else 0
+        base = 1024 if binary else 1000
+        with contextlib.suppress(ValueError):  # such as 1.2.3, refused below
+            count = float(number) * base**power
     if not 1 <= count < math.inf:
         raise ValueError(f"a size must be a positive number with a unit such as 500MB or 4GiB, got {text!r}")
     return round(count)
 
 
-def _field(path: Path, name: str) -> int | None:
-    """The number after a name at the start of a line."""
+def _number_after(path: Path, name: str) -> int | None:
+    """The number that follows a name at the start of a line of a file; None if there is none."""
     try:
-        for line in path.read_text().splitlines():
+        for line in path.read_text("utf-8").splitlines():
             words = line.split()
             if words and words[0] == name:
                 return int(words[1])
@@ -99,8 +126,18 @@ def _field(path: Path, name: str) -> int | None:
     return None
 
 
+def _free_elsewhere() -> int:
+    """Bytes of free memory on systems without Linux's file: by psutil where it is installed."""
+    try:
+        import psutil
+    except ImportError:
+        return _physical()
+    return int(psutil.virtual_memory().available)
+
+
 def _physical() -> int:
+    """Bytes of physical memory of this machine, or a guess on systems that do not tell (Windows)."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
-        return 4 * 2**30
+        return ASSUMED_PHYSICAL_BYTES

@@ -1,4 +1,4 @@
-"""How results show themselves: frames, pictures and tables in notebooks, of plain arrays."""
+"""Data frames, pictures and tables in notebooks that results show of themselves, all made from plain arrays."""
 
 from __future__ import annotations
 
@@ -12,45 +12,56 @@ from numpy.typing import NDArray
 from fastmix._checks import check_choice, describe, require
 
 __all__ = [
-    "bars", "counts", "curve", "frame", "html_table", "labelled_picture", "matrix", "new_axes", "picture", "points",
-    "rungs", "scatter", "traces",
+    "bars", "counts", "curve", "frame", "html_table", "intervals", "labeled_picture", "matrix", "new_axes", "picture",
+    "points", "rungs", "scatter", "traces",
 ]  # fmt: skip
 
+# Colors of Okabe and Ito, which stay apart for color-blind readers.
 _COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
+_LEGEND_BESIDE = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0, "frameon": False}
 
-
-_DENSE = 1000  # variables up to which a matrix is drawn entry by entry
+#: Variables up to which a matrix is drawn entry by entry (not measured: a pixel for each entry).
+MAX_DRAWN_VARIABLES = 1000
+#: Points beyond which they are drawn as pixels, since a vector file would be too large (not measured).
+MAX_VECTOR_POINTS = 5000
+MAX_NAMES_IN_LEGEND = 3  # of one state that is called differently by several variables
 
 
 def frame(columns: Mapping[str, Any], library: str) -> Any:
-    """A table of pandas or polars with columns of equal length."""
+    """A pandas or polars DataFrame with the given columns, which have equal length."""
     check_choice("library", library, ("pandas", "polars"))
     return require(library, extra="interop", purpose="frames").DataFrame(dict(columns))
 
 
 def html_table(title: str, facts: Iterable[tuple[str, Any]], rows: Sequence[Sequence[Any]], head: Sequence[str]) -> str:
-    """A small HTML table with a line of facts above it, for notebooks."""
-    line = " · ".join(f"{html.escape(name)} <b>{html.escape(str(value))}</b>" for name, value in facts)
-    cells = "".join(f"<tr>{''.join(f'<td>{html.escape(str(v))}</td>' for v in row)}</tr>" for row in rows)
-    top = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    table = f"<table><thead><tr>{top}</tr></thead><tbody>{cells}</tbody></table>" if rows else ""
-    return f"<div><b>{html.escape(title)}</b><br>{line}{table}</div>"
+    """HTML of a title, a line of facts and a small table, for notebooks."""
+    facts_line = " · ".join(f"{html.escape(name)} <b>{html.escape(str(value))}</b>" for name, value in facts)
+    table = ""
+    if rows:
+        head_cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+        body_rows = []
+        for row in rows:
+            cells = "".join(f"<td>{html.escape(str(value))}</td>" for value in row)
+            body_rows.append(f"<tr>{cells}</tr>")
+        table = f"<table><thead><tr>{head_cells}</tr></thead><tbody>{''.join(body_rows)}</tbody></table>"
+    return f"<div><b>{html.escape(title)}</b><br>{facts_line}{table}</div>"
 
 
 def new_axes(axes: Any = None, **size: Any) -> Any:
-    """The axes given, or those of a new figure of Matplotlib."""
+    """The Matplotlib axes that were given, or the axes of a new figure."""
     if axes is not None:
         if not callable(getattr(axes, "set_title", None)):
-            raise TypeError(f"axes must be those of a figure of Matplotlib, got {describe(axes)}")
+            raise TypeError(f"axes must be the axes of a Matplotlib figure, got {describe(axes)}")
         return axes
     require("matplotlib", extra="plot", purpose="pictures")
     from matplotlib import pyplot
 
-    return pyplot.subplots(layout="constrained", **size)[1]
+    _, fresh = pyplot.subplots(layout="constrained", **size)
+    return fresh
 
 
 def picture(axes: Any, values: NDArray[Any], *, label: str, **options: Any) -> Any:
-    """A matrix as a picture with a scale of colors."""
+    """Draw a matrix as a picture with a color bar."""
     image = axes.imshow(values, interpolation="nearest", **options)
     axes.figure.colorbar(image, ax=axes, label=label, shrink=0.8)
     for axis in (axes.xaxis, axes.yaxis):  # rows and columns are numbered
@@ -58,63 +69,95 @@ def picture(axes: Any, values: NDArray[Any], *, label: str, **options: Any) -> A
     return axes
 
 
-def labelled_picture(axes: Any, labels: NDArray[Any], names: Sequence[str]) -> Any:
-    """An array of labels as a picture, each in its own color, with a key."""
+def labeled_picture(axes: Any, labels: NDArray[Any], names: Sequence[str]) -> Any:
+    """Draw an array of labels as a picture, each label in its own color, with a key."""
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
     colors = [_COLORS[k % len(_COLORS)] for k in range(len(names))]
     axes.imshow(labels, cmap=ListedColormap(colors), vmin=-0.5, vmax=len(names) - 0.5, interpolation="nearest")
     keys = [Patch(color=color, label=name) for color, name in zip(colors, names, strict=True)]
-    axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+    axes.legend(handles=keys, **_LEGEND_BESIDE)
     axes.set_axis_off()
     return axes
 
 
-def bars(axes: Any, names: Sequence[str], parts: Sequence[NDArray[Any]], errors: Sequence[NDArray[Any]] | None) -> Any:
-    """Stacked bars of probabilities, one bar per name, with an error bar at the end of the first part."""
-    positions, largest = np.arange(len(names)), max((len(p) for p in parts), default=0)
+def states(axes: Any, numbers: NDArray[Any]) -> Any:
+    """Draw the state of every variable as a point."""
+    axes.plot(numbers, ".", color=_COLORS[0], markersize=4, rasterized=len(numbers) > MAX_VECTOR_POINTS)
+    axes.set(xlabel="variable", ylabel="state")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    return axes
+
+
+def legend_of_states(state_names: Sequence[Sequence[str]] | None, state: int) -> str:
+    """The name of a state in all variables that have it; up to three names where they differ, and else its number."""
+    named = [] if state_names is None else [names[state] for names in state_names if state < len(names)]
+    different = list(dict.fromkeys(named))
+    return ", ".join(different) if 1 <= len(different) <= MAX_NAMES_IN_LEGEND else f"state {state}"
+
+
+def bars(
+    axes: Any,
+    names: Sequence[str],
+    parts: Sequence[NDArray[Any]],
+    errors: Sequence[NDArray[Any]] | None,
+    state_names: Sequence[Sequence[str]] | None = None,
+) -> Any:
+    """Draw stacked bars of probabilities, one bar per name, with an error bar at the end of the first part."""
+    positions = np.arange(len(names))
+    most_states = max((len(vector) for vector in parts), default=0)
     bottom = np.zeros(len(names))
-    for state in range(largest):
-        heights = np.array([p[state] if state < len(p) else 0.0 for p in parts])
-        axes.barh(positions, heights, left=bottom, color=_COLORS[state % len(_COLORS)], label=f"state {state}")
+    for state in range(most_states):
+        heights = np.array([vector[state] if state < len(vector) else 0.0 for vector in parts])
+        label = legend_of_states(state_names, state)
+        axes.barh(positions, heights, left=bottom, color=_COLORS[state % len(_COLORS)], label=label)
         bottom += heights
     if errors is not None:
-        ends, spread = [np.array([v[0] for v in values]) for values in (parts, errors)]
+        ends = np.array([vector[0] for vector in parts])
+        spread = np.array([vector[0] for vector in errors])
         axes.errorbar(ends, positions, xerr=spread, fmt="none", ecolor="black", capsize=2)
     axes.set(yticks=positions, yticklabels=list(names), xlim=(0.0, 1.0), xlabel="probability")
     axes.invert_yaxis()
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+    axes.legend(**_LEGEND_BESIDE)
     return axes
 
 
 def scatter(axes: Any, x: NDArray[Any], y: NDArray[Any], *, xlabel: str, ylabel: str) -> Any:
-    """Points, and the line on which both coordinates are equal."""
-    axes.plot(x, y, ".", color=_COLORS[0], markersize=3, rasterized=len(x) > 5000)
+    """Draw points, and the line on which both coordinates are equal."""
+    axes.plot(x, y, ".", color=_COLORS[0], markersize=3, rasterized=len(x) > MAX_VECTOR_POINTS)
     axes.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.8)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     return axes
 
 
 def points(axes: Any, x: NDArray[Any], y: NDArray[Any], *, xlabel: str, ylabel: str, level: float) -> Any:
-    """Points over a scale of powers of ten, and a line at the level that they should be below."""
-    axes.plot(x, y, ".", color=_COLORS[0], markersize=4, rasterized=len(x) > 5000)
+    """Draw points over a logarithmic x axis, and a line at the level that they should stay below."""
+    axes.plot(x, y, ".", color=_COLORS[0], markersize=4, rasterized=len(x) > MAX_VECTOR_POINTS)
     axes.axhline(level, color="0.6", linewidth=0.8)
     axes.set(xlabel=xlabel, ylabel=ylabel, xscale="log")
     return axes
 
 
 def traces(axes: Any, values: NDArray[Any], *, xlabel: str, ylabel: str) -> Any:
-    """A line for every row."""
+    """Draw one line per chain, a row of the values."""
     for k, row in enumerate(values):
         axes.plot(row, color=_COLORS[k % len(_COLORS)], linewidth=0.8, label=f"chain {k}")
     axes.set(xlabel=xlabel, ylabel=ylabel)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False)
+    axes.legend(**_LEGEND_BESIDE)
+    return axes
+
+
+def intervals(axes: Any, lower: NDArray[Any], upper: NDArray[Any]) -> Any:
+    """Draw bounds on one probability of every variable, in the order of their lower ends."""
+    order = np.argsort(lower, kind="stable")
+    axes.vlines(np.arange(len(order)), lower[order], upper[order], color=_COLORS[0], linewidth=1.0)
+    axes.set(xlabel="variables, by their lower bound", ylabel="probability of the last state", ylim=(0.0, 1.0))
     return axes
 
 
 def curve(axes: Any, values: Sequence[float], *, xlabel: str, ylabel: str) -> Any:
-    """Positive numbers in order, from 1 on, over a scale of powers of ten."""
+    """Draw positive numbers in order, numbered from 1, over a logarithmic y axis."""
     axes.plot(np.arange(1, len(values) + 1), values, ".-", color=_COLORS[0], linewidth=0.8)
     axes.set(xlabel=xlabel, ylabel=ylabel, yscale="log")
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -122,7 +165,7 @@ def curve(axes: Any, values: Sequence[float], *, xlabel: str, ylabel: str) -> An
 
 
 def counts(axes: Any, values: NDArray[Any], mean: float, *, label: str) -> Any:
-    """A histogram of the finite ones of some numbers, with a line at their mean."""
+    """Draw a histogram of the finite values, with a line at their mean."""
     axes.hist(values[np.isfinite(values)], bins=50, color=_COLORS[0], alpha=0.7)
     if np.isfinite(mean):
         axes.axvline(mean, color="black", linewidth=0.8)
@@ -131,7 +174,7 @@ def counts(axes: Any, values: NDArray[Any], mean: float, *, label: str) -> Any:
 
 
 def rungs(axes: Any, positions: NDArray[Any], rejection: NDArray[Any]) -> Any:
-    """Shares of rejected exchanges as steps between rungs, which are marked below."""
+    """Draw the share of rejected exchanges between neighboring rungs of a ladder, and mark the rungs."""
     axes.stairs(rejection, positions, color=_COLORS[0], fill=True, alpha=0.5)
     axes.plot(positions, np.zeros(len(positions)), "|", color="black", markersize=10, clip_on=False)
     axes.set(xlabel="position on the path", ylabel="rejected exchanges", ylim=(0.0, 1.0))
@@ -139,12 +182,13 @@ def rungs(axes: Any, positions: NDArray[Any], rejection: NDArray[Any]) -> Any:
 
 
 def matrix(axes: Any, entries: Any, *, label: str) -> Any:
-    """A sparse matrix as a picture; a large one as the sums of its rows, in order."""
-    if entries.shape[0] <= _DENSE:
+    """Draw a sparse matrix as a picture; of a large one the sorted sums of its rows."""
+    if entries.shape[0] <= MAX_DRAWN_VARIABLES:
         axes.set(xlabel="variable j", ylabel="variable i")
         return picture(axes, entries.toarray(), label=label, cmap="magma_r", vmin=0.0)
-    sums = np.sort(np.asarray(entries.sum(axis=1)).reshape(-1))[::-1]
-    axes.plot(np.arange(1, len(sums) + 1), sums, color=_COLORS[0])
+    row_sums = np.asarray(entries.sum(axis=1)).reshape(-1)
+    falling = np.sort(row_sums)[::-1]
+    axes.plot(np.arange(1, len(falling) + 1), falling, color=_COLORS[0])
     axes.axhline(1.0, color="0.6", linewidth=0.8)
     axes.set(xlabel="variables, the strongest first", ylabel=f"sum of a row of {label}", xscale="log")
     return axes

@@ -10,36 +10,38 @@ __all__ = [
     "ModelError", "NotConvergedError", "ResourceError", "UnfitMethodError", "printable", "shortened",
 ]  # fmt: skip
 
-# What moves the cursor, colors or reorders a terminal's text, and half characters that it cannot be sent.
-_NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# Characters that move the cursor, color or reorder the text of a terminal, and lone surrogates, which cannot be shown.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
-_LONGEST = 1000  # characters of a message
+MAX_MESSAGE_LENGTH = 1000  #: characters of a message
 
 
 def printable(text: str) -> str:
-    """Text from outside (names of files, variables and states) as it may be shown: control characters are escaped."""
-    return _NOT_SHOWN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    """The text with control characters escaped, so that names from files cannot disturb a terminal."""
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def shortened(text: str) -> str:
-    """A message of a length that can be read: the middle of one of more than 1,000 characters is left out.
+    """The message, without its middle if it has more than 1,000 characters.
 
-    What is wrong and where stands at its ends; long names, which files may have of any length, stand between.
+    The beginning and the end say what is wrong and where; the middle may hold names from files, which can be of any
+    length.
 
     Examples
     --------
     >>> len(shortened(100_000 * "a"))
     1000
     """
-    if len(text) <= _LONGEST:
+    if len(text) <= MAX_MESSAGE_LENGTH:
         return text
     gap = f" .. {len(text):,} characters .. "
-    tail = _LONGEST // 4
-    return text[: _LONGEST - len(gap) - tail] + gap + text[-tail:]
+    tail = MAX_MESSAGE_LENGTH // 4
+    head = MAX_MESSAGE_LENGTH - len(gap) - tail
+    return text[:head] + gap + text[-tail:]
 
 
 class FastmixError(Exception):
-    """Base of every error that fastmix raises on purpose; its message is cut to a length that can be read."""
+    """Base of every error that fastmix raises on purpose; long messages lose their middle."""
 
     def __init__(self, message: object = "", *others: Any) -> None:
         super().__init__(shortened(message) if isinstance(message, str) else message, *others)
@@ -54,14 +56,14 @@ class ImpossibleEvidenceError(ModelError):
 
 
 class ImpossibleModelError(ModelError):
-    """No configuration of the model has positive probability, Z = 0: there is nothing to draw or to maximize over.
+    """No configuration of the model has positive probability (Z = 0), so there is nothing to draw or to maximize.
 
-    :func:`fastmix.infer` by a method without draws returns that as its answer (``log_z_kind`` is ``zero``).
+    Methods of :func:`fastmix.infer` that need no draws return this as their answer instead: ``log_z_kind`` is ``zero``.
     """
 
 
 class BadFileError(FastmixError):
-    """The command line cannot use an input file; the message says which and why."""
+    """The command line cannot use an input file; the message says which file and why."""
 
 
 class FormatError(FastmixError, ValueError):
@@ -74,7 +76,7 @@ class ResourceError(FastmixError, MemoryError):
     Attributes
     ----------
     required_bytes, limit_bytes : int or None
-        What the request would need and what was allowed.
+        Bytes that the request would need, and bytes that were allowed.
     treewidth : int or None
         Width of the elimination order behind the estimate, for exact inference.
     """
@@ -94,7 +96,7 @@ class ResourceError(FastmixError, MemoryError):
 
 
 class UnfitMethodError(FastmixError, ValueError):
-    """What was asked for cannot be done with this model; the message says why and what to use instead."""
+    """The method cannot be used with this model; the message says why and what to use instead."""
 
 
 class NotConvergedError(FastmixError, RuntimeError):
@@ -111,14 +113,14 @@ class NotConvergedError(FastmixError, RuntimeError):
         self.result = result
 
 
-class Interrupted(KeyboardInterrupt):  # no error: the user's wish
-    """Ctrl-C ended a run; a loop over models stops, and what there was is not lost.
+class Interrupted(KeyboardInterrupt):  # not an Exception, so that a loop over models stops too
+    """Ctrl-C ended a run; the exception holds the result so far.
 
     Attributes
     ----------
     result : object
-        The result so far, of the type the call would have returned, with the status ``interrupted``; None where
-        there was nothing to report yet.
+        The result so far, of the type the call would have returned, with the status ``interrupted``; None if there
+        was nothing to report yet.
     """
 
     def __init__(self, message: str = "interrupted", result: Any = None) -> None:

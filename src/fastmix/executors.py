@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import multiprocessing
 import os
@@ -18,10 +17,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for_all
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
-from fastmix._checks import check_count, count_processors, require
+from fastmix._checks import check_count, check_positive, count_processors, require
 
 __all__ = [
     "CrashError", "LostError", "Pool", "SilentError", "as_pool", "cluster", "count_processors", "processes",
@@ -32,44 +32,61 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_MOST_WORKERS = 1024
-_AHEAD = 8  # tasks in hand for every worker: enough to keep all busy while an early one takes its time
-_GLANCE = 0.2  # seconds between two looks at what else has come back
-_WELCOME = 10.0  # seconds in which a scheduler is to answer
-_FAREWELL = 5.0  # seconds in which a worker without a task, or a scheduler, is to end
+
+# None of these is measured by a script: they bound waiting, and change no answer.
+
+#: Workers of one pool at most.
+MAX_WORKERS = 1024
+#: Tasks in hand for every worker: enough to keep all busy while an early one takes its time.
+TASKS_AHEAD_PER_WORKER = 8
+#: Seconds between two looks at which of the tasks in hand have come back.
+POLL_SECONDS = 0.2
+#: Seconds in which a scheduler must answer, where the caller has no time limit, and at most.
+CONNECT_SECONDS = 15.0
+#: Share of that time after which Dask itself gives up, and says why.
+DASK_CONNECT_SHARE = 2.0 / 3.0
+#: Seconds in which a worker without a task, or a scheduler, must end.
+CLOSE_SECONDS = 5.0
 
 
 class CrashError(RuntimeError):
-    """The process that ran a task died, again and again: that is a result of the task."""
+    """The process that ran a task died twice: the task is to blame."""
 
 
 class LostError(RuntimeError):
-    """What runs the tasks is gone, or gave one up for reasons of its own: that is no result of any task."""
+    """The executor died or dropped a task; no task is to blame."""
 
 
 class SilentError(LostError):
-    """Nothing came back for as long as could be waited: a frozen worker or scheduler, or a cluster without workers."""
+    """No task came back in time: a worker or the scheduler is frozen, or the cluster has no workers."""
 
 
 class Pool(Executor):
     """Processes on this machine, one thread each, started afresh after a crash; or an executor of the caller.
 
-    By default there are as many as processors; the workers of an executor are not ours to count, start or stop. Ours
-    are spawned, which is safe beside threads and the same on every system.
+    Attributes
+    ----------
+    num_workers : int
+        Processes of a pool without an executor of the caller; as many as processors by default.
+    ours : bool
+        Whether the workers belong to this pool. It starts, counts and stops no workers of an executor of the caller.
+        Its own are spawned, which is safe beside threads and the same on every system.
+    ahead : int or float
+        Tasks that the pool takes at once.
     """
 
     def __init__(self, num_workers: int | None = None, executor: Executor | None = None) -> None:
         if num_workers is not None:
-            num_workers = check_count("num_workers", num_workers, least=1, most=_MOST_WORKERS)
+            num_workers = check_count("num_workers", num_workers, least=1, most=MAX_WORKERS)
         self.num_workers = num_workers or count_processors()
         self.ours = executor is None
-        self.ahead = _AHEAD * self.num_workers if self.ours else math.inf  # tasks that it takes at once
+        self.ahead = TASKS_AHEAD_PER_WORKER * self.num_workers if self.ours else math.inf
         self._executor = executor
         self._workers: list[Any] = []
-        self._futures: list[Future[Any]] = []  # of our workers, those that may be under way
+        self._futures: list[Future[Any]] = []  # tasks of our workers that may be under way
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        """Hand over one task; any of the first may start a worker."""
+        """Hand over one task, and start a worker for it if there are fewer than there should be."""
         if self._executor is None:
             context = multiprocessing.get_context("spawn")
             self._executor = ProcessPoolExecutor(self.num_workers, mp_context=context, initializer=_start_worker)
@@ -84,27 +101,29 @@ class Pool(Executor):
         return future
 
     def close(self, *, now: bool = False) -> None:
-        """Stop our workers, ``now`` also in the middle of a task; the next task starts others."""
+        """Stop our workers: after their tasks, or ``now``, in the middle of them. The next task starts others."""
         if not self.ours or self._executor is None:
             return
         if not now:
             self._executor.shutdown(wait=False, cancel_futures=True)
             wait_for_all(self._futures)
-            deadline = time.monotonic() + _FAREWELL
+            deadline = time.monotonic() + CLOSE_SECONDS
             for worker in self._workers:
                 worker.join(max(0.0, deadline - time.monotonic()))
         for worker in self._workers:
             worker.kill()  # one that is frozen hears nothing else; for one that has ended it means nothing
         self._executor.shutdown(wait=True, cancel_futures=True)
-        self._executor, self._workers, self._futures = None, [], []
+        self._executor = None
+        self._workers = []
+        self._futures = []
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        """Stop our workers."""
+        """Stop our workers after their tasks."""
         self.close()
 
 
 def as_pool(executor: Any) -> Pool:
-    """What an argument ``executor`` stands for; a ValueError if that is no executor."""
+    """A pool of the workers of an argument ``executor``; a ValueError if that is no executor."""
     if isinstance(executor, Pool):
         return executor
     if not callable(getattr(executor, "submit", None)):
@@ -124,7 +143,7 @@ def processes(num_workers: int | None = None) -> Iterator[Executor]:
     Parameters
     ----------
     num_workers : int, optional
-        As many as there are processors by default.
+        Number of processes; as many as there are processors by default.
 
     Examples
     --------
@@ -141,36 +160,71 @@ def processes(num_workers: int | None = None) -> Iterator[Executor]:
     pool.close()
 
 
+# -- running tasks ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long results are waited for."""
+
+    seconds: float | None = None  # None: for ever
+    since: float | None = None  # the moment from which they count; None: anew whenever a task comes back
+
+
 def run_in_order(
     function: Callable[[T], R], tasks: Iterable[T], pool: Pool, *, patience: float | None = None, in_all: bool = False
 ) -> Generator[R | CrashError, None, None]:
     """Results of a function on every task, in the order of the tasks, whichever finishes first.
 
-    Tasks are taken from an iterator when they are handed over. A :class:`SilentError` once none of those in hand has
-    come back for ``patience`` seconds, or ``in_all`` after so many seconds altogether; our own workers are stopped
-    then. Without a number it waits for ever.
+    Parameters
+    ----------
+    function : callable
+        Importable by name where the pool runs it. It keeps its own errors in its results.
+    tasks : iterable
+        They are taken from it when they are handed over.
+    pool : Pool
+        Where the tasks run.
+    patience : float, optional
+        Seconds without any result after which a :class:`SilentError` is raised, and our own workers are stopped; for
+        ever by default.
+    in_all : bool
+        Whether these are the seconds for all tasks together.
 
-    The function, importable by name where the pool runs it, keeps its own errors in its results. A task whose process
-    dies is tried once more, alone; if the process dies again its result is a :class:`CrashError`, and the others go on.
+    Yields
+    ------
+    object
+        The result of a task. A task whose process dies is tried once more, alone; if the process dies again the result
+        is a :class:`CrashError`, and the others go on.
+
+    Raises
+    ------
+    SilentError
+        Where the patience is over.
+    LostError
+        Where the executor fails for reasons of its own.
     """
-    waiting, begun = iter(tasks), time.monotonic() if in_all else None
-    flying: deque[tuple[T, Future[R] | None]] = deque()  # None: was in hand when a process died, to be run alone
+    waiting = iter(tasks)
+    limit = Patience(patience, time.monotonic() if in_all else None)
+    # In the order of the tasks; without a future: was in hand when a process died, to be run alone.
+    in_hand: deque[tuple[T, Future[R] | None]] = deque()
     try:
         while True:
-            _submit_ahead(function, waiting, flying, pool)
-            if not flying:
+            _submit_ahead(function, waiting, in_hand, pool)
+            if not in_hand:
                 return
-            task, future = flying.popleft()
-            result = _result(future, flying, patience, begun)
-            if isinstance(result, BrokenExecutor) and pool.ours:
-                pool.close(now=True)
-                for k, (other, pending) in enumerate(flying):
-                    whole = pending is not None and pending.done() and not isinstance(_result(pending), Exception)
-                    flying[k] = other, pending if whole else None
-                result = None
-            if result is None or _killed_workers(result):
+            task, future = in_hand.popleft()
+            was_lost = future is None
+            result: Any = None
+            if future is not None:
+                result = _result(future, [other for _, other in in_hand], limit)
+                if isinstance(result, BrokenExecutor) and pool.ours:
+                    _restart(pool, in_hand)
+                    was_lost = True
+            if was_lost:
+                result = _run_alone(function, task, pool, tries=2, patience=patience)
+            elif _killed_workers(result):
                 # Dask gives a task up when some workers have died with it in hand, its fault or not: one more time.
-                result = _alone(function, task, pool, tries=2 if result is None else 1, patience=patience)
+                result = _run_alone(function, task, pool, tries=1, patience=patience)
             if isinstance(result, Exception) and not isinstance(result, CrashError):
                 raise result
             yield result
@@ -181,49 +235,50 @@ def run_in_order(
         reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
         raise LostError(f"the executor failed ({reason})") from error
     finally:
-        for _, future in flying:
+        for _, future in in_hand:
             if future is not None:
                 with contextlib.suppress(Exception):  # a cluster that is gone cannot be told
                     future.cancel()
 
 
 def _submit_ahead(
-    function: Callable[[T], R], waiting: Iterator[T], flying: deque[tuple[T, Future[R] | None]], pool: Pool
+    function: Callable[[T], R], waiting: Iterator[T], in_hand: deque[tuple[T, Future[R] | None]], pool: Pool
 ) -> None:
     """Hand over as many tasks as the pool takes; none while one of those in hand may have killed a process."""
-    while len(flying) < pool.ahead and all(future is not None for _, future in flying):
-        for task in itertools.islice(waiting, 1):
-            try:
-                flying.append((task, pool.submit(function, task)))
-            except BrokenExecutor:
-                if not pool.ours:
-                    raise
-                if not flying:
-                    pool.close(now=True)
-                flying.append((task, None))  # the results of the others tell what happened; then alone
-            break
-        else:
+    while len(in_hand) < pool.ahead and all(future is not None for _, future in in_hand):
+        try:
+            task = next(waiting)
+        except StopIteration:
             return
+        try:
+            in_hand.append((task, pool.submit(function, task)))
+        except BrokenExecutor:
+            if not pool.ours:
+                raise
+            if not in_hand:
+                pool.close(now=True)
+            in_hand.append((task, None))  # the results of the others tell what happened; then alone
 
 
-def _result(
-    future: Future[Any] | None,
-    others: Iterable[tuple[Any, Any]] = (),
-    patience: float | None = None,
-    begun: float | None = None,
-) -> Any:
-    """The result, or the exception in its place; None for a task that is yet to be run alone.
+def _restart(pool: Pool, in_hand: deque[tuple[Any, Future[Any] | None]]) -> None:
+    """Stop the workers of a pool after a crash; tasks in hand without a result are to be run alone."""
+    pool.close(now=True)
+    for k, (task, future) in enumerate(in_hand):
+        is_whole = future is not None and future.done() and not isinstance(_result(future), Exception)
+        in_hand[k] = (task, future if is_whole else None)
 
-    A :class:`SilentError` is raised once neither it nor any of the others has come back for ``patience`` seconds, or
-    so many seconds after all of them were ``begun``.
+
+def _result(future: Future[Any], others: Iterable[Future[Any] | None] = (), limit: Patience | None = None) -> Any:
+    """The result of a task, or the exception in its place.
+
+    A :class:`SilentError` is raised where neither the task nor any of the others comes back within the limit.
     """
-    if future is None:
-        return None
-    if patience is not None:
-        _wait(future, [other for _, other in others if other is not None], patience, begun)
+    patience = None if limit is None else limit.seconds
+    if limit is not None and patience is not None:
+        _wait(future, [other for other in others if other is not None], patience, limit.since)
     try:
         return future.result(patience)
-    except TimeoutError as error:  # of a task; or of Dask, where a worker that had the result does not give it away
+    except TimeoutError as error:  # raised by the task; or by Dask, where a worker does not hand over its result
         if getattr(future, "status", "") == "finished":
             raise SilentError(f"a worker did not hand over its result for {patience:.3g} s") from None
         return error
@@ -231,30 +286,33 @@ def _result(
         return error
 
 
-def _wait(future: Future[Any], others: list[Future[Any]], patience: float, begun: float | None) -> None:
-    """Wait until a task is done, for as long as any of those in hand comes back within the patience."""
-    finished, since = 0, time.monotonic() if begun is None else begun
+def _wait(future: Future[Any], others: list[Future[Any]], patience: float, since: float | None) -> None:
+    """Wait until a task is done, as long as some task in hand comes back within the patience."""
+    num_finished = 0
+    last = time.monotonic() if since is None else since  # when the seconds began to count
     while not future.done():
         now = time.monotonic()
         count = sum(other.done() for other in others)
-        if count > finished:
-            finished = count
-            since = now if begun is None else begun
-        if now - since > patience:
-            missing, total = 1 + len(others) - finished, 1 + len(others)
+        if count > num_finished:
+            num_finished = count
+            last = now if since is None else since
+        if now - last > patience:
+            total = 1 + len(others)
+            missing = total - num_finished
             raise SilentError(f"the executor gave no answer for {patience:.3g} s ({missing} of {total} tasks in hand)")
-        with contextlib.suppress(Exception):  # what it raises is looked at when it is done
-            future.result(min(_GLANCE, patience))
+        with contextlib.suppress(Exception):  # an error of the task is looked at when it is done
+            future.result(min(POLL_SECONDS, patience))
 
 
 def _killed_workers(error: Any) -> bool:
-    return type(error).__name__ == "KilledWorker"  # of Dask, which need not be installed
+    """Whether an exception is Dask's KilledWorker; Dask need not be installed."""
+    return type(error).__name__ == "KilledWorker"
 
 
-def _alone(function: Callable[[T], R], task: T, pool: Pool, *, tries: int, patience: float | None) -> R | Exception:
-    """One task with nothing else in hand, so that it is known what a crash is due to."""
+def _run_alone(function: Callable[[T], R], task: T, pool: Pool, *, tries: int, patience: float | None) -> R | Exception:
+    """The result of one task with nothing else in hand, so that the cause of a crash is known."""
     for _ in range(tries):
-        result = _result(pool.submit(function, task), patience=patience)
+        result: R | Exception = _result(pool.submit(function, task), limit=Patience(patience))
         if isinstance(result, BrokenExecutor) and pool.ours:
             pool.close(now=True)
         elif not _killed_workers(result):
@@ -265,69 +323,94 @@ def _alone(function: Callable[[T], R], task: T, pool: Pool, *, tries: int, patie
     )
 
 
+# -- clusters ---------------------------------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
-def cluster(address: str) -> Iterator[Executor]:
+def cluster(address: str, *, patience: float | None = None) -> Iterator[Executor]:
     """An executor on a running Dask cluster.
 
     Parameters
     ----------
     address : str
-        Of the scheduler, such as ``tcp://127.0.0.1:8786``. Its workers need fastmix, and one thread each where seconds
-        shall mean something (``dask worker ADDRESS --nthreads 1``).
+        Address of the scheduler, such as ``tcp://127.0.0.1:8786``. Its workers need fastmix, and one thread each where
+        seconds shall mean something (``dask worker ADDRESS --nthreads 1``).
+    patience : float, optional
+        Seconds in which the scheduler must answer, 15 at most and by default: the time limit of the work there.
 
     Raises
     ------
     ImportError
         If Dask is not installed; the message names the extra.
     ValueError
-        If nothing answers at the address.
+        If nothing answers at the address, or something that is no scheduler.
     """
+    if patience is not None:
+        patience = check_positive("patience", patience, "number of seconds")
+    seconds = CONNECT_SECONDS if patience is None else min(patience, CONNECT_SECONDS)
     distributed = require("distributed", extra="cluster", purpose="a cluster")
     try:
         # A client of an address that is none is closed only when the process ends, with a traceback.
         distributed.comm.get_address_host_port(address if "://" in address else f"tcp://{address}", strict=True)
-        client = _connect(distributed, address)
-    except (OSError, ValueError) as error:
+        client = _connect(distributed, address, seconds)
+    except (OSError, ValueError, MemoryError) as error:  # Dask takes the words of a web server for an enormous size
         raise ValueError(f"cluster must be the address of a running Dask scheduler, got {address!r}: {error}") from None
     try:
         yield _ClusterExecutor(client)
     finally:
         with contextlib.suppress(Exception):  # a scheduler that is frozen or gone cannot be told
-            client.close(timeout=_FAREWELL)
+            client.close(timeout=CLOSE_SECONDS)
 
 
-def _connect(distributed: Any, address: str) -> Any:
-    """A client of a scheduler; a TimeoutError, which is an OSError, if it does not answer: Dask may wait for ever."""
+def _connect(distributed: Any, address: str, seconds: float) -> Any:
+    """A client of a scheduler; a TimeoutError, which is an OSError, if the scheduler does not answer in time.
+
+    Dask's own limit does not hold for a scheduler that accepts a connection and then is silent.
+    """
     found: Future[Any] = Future()
 
     def connect() -> None:
+        client = distributed.Client.__new__(distributed.Client)
         try:
-            found.set_result(distributed.Client(address, set_as_default=False, timeout=_WELCOME))
+            client.__init__(address, set_as_default=False, timeout=DASK_CONNECT_SHARE * seconds)
         except BaseException as error:
+            # One that is left half made is closed when the process ends, with a traceback.
+            with contextlib.suppress(Exception):
+                client.close(timeout=CLOSE_SECONDS)
             found.set_exception(error)
+        else:
+            found.set_result(client)
 
     threading.Thread(target=connect, daemon=True).start()
     try:
-        return found.result(1.5 * _WELCOME)
-    except TimeoutError:
-        raise TimeoutError(f"no answer for {1.5 * _WELCOME:g} s") from None
+        return found.result(seconds)
+    except TimeoutError as error:
+        if str(error):  # Dask's own, with its reason
+            raise
+        raise TimeoutError(f"no answer for {seconds:g} s") from None
 
 
 class _ClusterExecutor(Executor):
-    """Dask's own futures, which are enough like those of an executor.
+    """An executor whose futures are Dask's own, which are similar enough to those of the standard library.
 
-    Those of ``Client.get_executor`` wait for ever when the scheduler dies while a result is on its way.
+    The futures of ``Client.get_executor`` wait for ever when the scheduler dies while a result is on its way.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        """Hand over one task."""
         # Not pure: a task has its own identity, and must not be answered from a cache of the scheduler.
-        return self._client.submit(function, *arguments, pure=False, **options)
+        future: Future[Any] = self._client.submit(function, *arguments, pure=False, **options)
+        return future
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
 
 
 def _start_worker() -> None:
+    """Prepare a new worker: deaf to Ctrl-C, and gone with the process that started it."""
     # Ctrl-C reaches the whole group of processes; the one that collects the results decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
@@ -343,9 +426,9 @@ def _follow_parent() -> None:
 
 @contextlib.contextmanager
 def _quiet_and_single_threaded() -> Iterator[None]:
-    """Processes started within use one thread for linear algebra: there is a process for every core already.
+    """Let processes that are started within be deaf to Ctrl-C, and use one thread for linear algebra.
 
-    They do not hear Ctrl-C from the start, and a Ctrl-C meanwhile reaches this process afterwards.
+    There is a process for every core already. A Ctrl-C meanwhile reaches this process afterwards.
     """
     before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))

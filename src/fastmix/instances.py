@@ -16,7 +16,8 @@ from fastmix import graphs
 from fastmix._arrays import IntArray
 from fastmix._checks import as_array, as_edges, as_state_counts, check_count, check_flag, check_positive, check_seed
 from fastmix.model import MarkovRandomField
-from fastmix.model.build import check_model_memory, offsets_of
+from fastmix.model.flat import offsets_of
+from fastmix.model.inputs import check_model_memory
 
 __all__ = [
     "ising_bipartite", "ising_grid", "ising_random", "ising_regular", "ising_tree", "potts_grid", "random_tables",
@@ -67,8 +68,10 @@ def ising_grid(
     >>> model == ising_grid(2, 2, coupling_max=1.5, seed=0), bool(abs(model.log_pairwise).max() <= 1.5)
     (True, True)
     """
-    r, c = check_count("rows", rows, least=1), check_count("cols", cols, least=1)
-    return _random_model(graphs.grid_edges(r, c, torus=torus), r * c, None, coupling_max, attractive, field_max, seed)
+    rows = check_count("rows", rows, least=1)
+    cols = check_count("cols", cols, least=1)
+    edges = graphs.grid_edges(rows, cols, torus=torus)
+    return _random_model(edges, rows * cols, None, coupling_max, attractive, field_max, seed)
 
 
 def potts_grid(
@@ -98,9 +101,11 @@ def potts_grid(
     >>> potts_grid(8, 8, coupling_max=2.0, seed=0)
     MarkovRandomField(64 variables of 3 states, 112 edges)
     """
-    r, c = check_count("rows", rows, least=1), check_count("cols", cols, least=1)
-    states, edges = check_count("num_states", num_states, least=1), graphs.grid_edges(r, c, torus=torus)
-    return _random_model(edges, r * c, states, coupling_max, attractive, field_max, seed)
+    rows = check_count("rows", rows, least=1)
+    cols = check_count("cols", cols, least=1)
+    num_states = check_count("num_states", num_states, least=1)
+    edges = graphs.grid_edges(rows, cols, torus=torus)
+    return _random_model(edges, rows * cols, num_states, coupling_max, attractive, field_max, seed)
 
 
 def ising_random(
@@ -154,9 +159,10 @@ def ising_bipartite(
     >>> ising_bipartite(4, 3, coupling_max=1.0, seed=0)
     MarkovRandomField(7 variables of 2 states, 12 edges)
     """
-    a, b = check_count("left", left, least=1), check_count("right", right, least=1)
-    edges = graphs.complete_bipartite_edges(a, b)
-    return _random_model(edges, a + b, None, coupling_max, attractive, field_max, seed)
+    left = check_count("left", left, least=1)
+    right = check_count("right", right, least=1)
+    edges = graphs.complete_bipartite_edges(left, right)
+    return _random_model(edges, left + right, None, coupling_max, attractive, field_max, seed)
 
 
 def ising_regular(
@@ -245,13 +251,13 @@ def _random_model(
     edges: IntArray, n: int, potts: int | None, coupling_max: float, attractive: bool, field_max: float, seed: int
 ) -> MarkovRandomField:
     """A Potts model of some states, or an Ising model, with uniform fields and couplings on a graph."""
-    states, attractive = potts or 2, check_flag("attractive", attractive)
+    states = potts or 2
+    attractive = check_flag("attractive", attractive)
     check_model_memory(n, n * states, len(edges), len(edges) * states**2)
     rng = np.random.default_rng(check_seed(seed))
     # Scaled from [0, 1) by hand: Generator.uniform overflows when the width of the interval does.
-    fields = (2.0 * rng.random((n, states) if potts else n) - 1.0) * check_positive(
-        "field_max", field_max, or_zero=True
-    )
+    fields = 2.0 * rng.random((n, states) if potts else n) - 1.0
+    fields *= check_positive("field_max", field_max, or_zero=True)
     couplings = rng.random(len(edges)) if attractive else 2.0 * rng.random(len(edges)) - 1.0
     couplings *= check_positive("coupling_max", coupling_max, or_zero=True)
     if potts:
@@ -260,5 +266,5 @@ def _random_model(
 
 
 def _graph_seed(seed: int) -> int:
-    # A stream of its own: with the plain seed the graph and the fields would be read off the same numbers.
+    """The seed of a random graph: with the plain seed, graph and fields would be read off the same numbers."""
     return int(np.random.SeedSequence(check_seed(seed), spawn_key=(1,)).generate_state(1, np.uint64)[0])

@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._checks import check_count, choose_seed, require
+from fastmix._context import open_context
 from fastmix.errors import ResourceError
 from fastmix.exact import draw_exact
 from fastmix.learning.data import read_data
 from fastmix.learning.learn import learn
-from fastmix.learning.log_z import log_normaliser
-from fastmix.learning.score import log_masses
-from fastmix.methods.sampler import sample
+from fastmix.learning.log_z import log_normalizer
+from fastmix.learning.masses import log_masses
 from fastmix.results import Status
+from fastmix.sampling.sample import sample
 
 _base, _utils, _validation, _exceptions = (
     require(f"sklearn.{part}", extra="sklearn", purpose="estimators", library="scikit-learn")
@@ -26,7 +27,7 @@ _base, _utils, _validation, _exceptions = (
 __all__ = ["MarkovRandomFieldEstimator"]
 
 
-class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # type: ignore[name-defined]
+class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # type: ignore[misc, name-defined]
     """A Markov random field fitted to rows of states, by :func:`fastmix.learn`.
 
     Parameters
@@ -79,10 +80,20 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         backend: str = "cpu",
         random_state: int | None = None,
     ) -> None:
-        self.edges, self.objective, self.moments, self.within = edges, objective, moments, within
-        self.ridge, self.l1, self.hidden = ridge, l1, hidden
-        self.num_states, self.missing, self.num_chains = num_states, missing, num_chains
-        self.tol, self.max_iter, self.time_limit, self.backend = tol, max_iter, time_limit, backend
+        self.edges = edges
+        self.objective = objective
+        self.moments = moments
+        self.within = within
+        self.ridge = ridge
+        self.l1 = l1
+        self.hidden = hidden
+        self.num_states = num_states
+        self.missing = missing
+        self.num_chains = num_chains
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.backend = backend
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> MarkovRandomFieldEstimator:  # noqa: ARG002
@@ -105,8 +116,8 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         """Log-likelihood of every row, missing values summed over."""
         _validation.check_is_fitted(self)
         if self._log_z is None:
-            seed = self.result_.seed
-            answer = log_normaliser(self.model_, self._marginals, seed=seed, backend=self.backend)
+            with open_context("score", seed=self.result_.seed, backend=self.backend, progress=None) as context:
+                answer = log_normalizer(self.model_, self._marginals, context)
             _warn("log Z", answer.status, answer.status.advice)
             self._log_z = answer.log_z
         table, where = read_data(X, model=self.model_, name="X", missing=self.missing).merged()
@@ -132,9 +143,12 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         return draws[:, : self.n_features_in_]
 
     def __sklearn_tags__(self) -> Any:
-        """What data may be: categories, also as text, with gaps, or a sparse matrix."""
+        """Tags of the data that are taken: categories, also as text, with gaps, or a sparse matrix."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.categorical = tags.input_tags.string = tags.input_tags.sparse = tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
         return tags
 
 

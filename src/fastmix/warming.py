@@ -1,46 +1,75 @@
-"""``warm_up()``: everything that compiles on first use, run once on tiny models."""
+"""``warm_up()``: everything that compiles on first use, run once on tiny models.
+
+A kernel compiles for the kinds of its arguments: two states or more, pairs or larger factors, forbidden entries, one
+chain or many. So :class:`TinyModels` has a model of each kind, and each part of :data:`PARTS` runs a verb on all of
+them that it treats differently. What is missing here is found by ``tests/test_warming.py``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 import fastmix
-from fastmix._clock import Clock, Report, listening
+from fastmix._arrays import FloatArray
+from fastmix._clock import Clock, Report
+from fastmix._context import open_context
 from fastmix.model import MarkovRandomField
-from fastmix.results import jsonable, provenance
+from fastmix.results import Result, Status
 
-__all__ = ["WarmUpResult", "warm_up"]
+__all__ = ["PARTS", "TinyModels", "WarmUpResult", "warm_up"]
 
-_MOMENT = 1.0  # seconds, in which runs on a few variables reach every kernel
-_LITTLE = 1500.0  # bytes, with which nothing is exact
+#: Seconds in which a run on a few variables reaches every kernel (tests/test_warming.py).
+SHORT_TIME_LIMIT = 1.0
+#: Bytes with which no model is solved exactly (tests/test_warming.py).
+TINY_MEMORY_LIMIT = 1500.0
 
 
-@dataclass(frozen=True)
-class WarmUpResult:
-    """What was compiled, or found compiled.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class WarmUpResult(Result):
+    """Seconds that compiling each part of the package took, or loading what was compiled before.
 
     Attributes
     ----------
     parts : mapping of str to float
         Seconds spent compiling for each part; hundredths of a second where the code of an earlier process was loaded.
-    stats : mapping
-        ``seconds`` and ``compile_seconds`` of all.
-    provenance : mapping
+    stats, provenance : mapping
+        As for every :class:`fastmix.results.Result`; ``model`` is an empty one.
     """
 
     parts: Mapping[str, float]
-    stats: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain Python data, the shape of the command line's JSON."""
-        facts = {"parts": self.parts, "seconds": self.stats["seconds"], "stats": self.stats}
-        return jsonable({**facts, "provenance": self.provenance})
+    advice_by_status: ClassVar[Mapping[Status, str]] = {Status.OK: "Later calls find the code compiled."}
+
+    def __repr__(self) -> str:
+        return f"WarmUpResult(parts={dict(self.parts)})"
+
+    def title(self) -> str:
+        """The name of the work, with which :meth:`summary` begins."""
+        return "warm-up"
+
+    def facts(self) -> dict[str, str]:
+        """Seconds of each part."""
+        return {name: f"{seconds:.3g} s" for name, seconds in self.parts.items()}
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of :meth:`to_frame` by name, with a row for every part."""
+        return {"part": list(self.parts), "seconds": list(self.parts.values())}
+
+    def contents(self) -> dict[str, Any]:
+        """Seconds of each part."""
+        return {"parts": self.parts}
+
+    def plot(self, axes: Any = None) -> Any:
+        """Seconds of each part as bars (Matplotlib, extra ``plot``); the axes come back."""
+        axes = super().plot(axes)
+        axes.barh(list(self.parts), list(self.parts.values()))
+        axes.set_xlabel("seconds spent compiling")
+        return axes
 
 
 def warm_up(*, progress: Report = "auto") -> WarmUpResult:
@@ -59,121 +88,235 @@ def warm_up(*, progress: Report = "auto") -> WarmUpResult:
     >>> result.parts  # doctest: +SKIP
     {'exact': 5.1, 'gibbs': 9.7, ...}
     """
-    clock = Clock()
     parts: dict[str, float] = {}
-    with listening(progress, "warm-up") as listener:
-        work = _parts()
-        name = next(work, None)
-        while name is not None:
-            begun = Clock(listener=listener, what=name)
+    with open_context("warm-up", MarkovRandomField.ising([], 0.0), progress=progress) as context:
+        models = TinyModels()
+        for name, run in PARTS.items():
+            begun = Clock(listener=context.clock.listener, what=name)
             begun.report(len(parts), None, "parts")
-            following = next(work, None)
+            run(models)
             parts[name] = begun.compile_seconds()
-            name = following
-    return WarmUpResult(parts, clock.stats(), provenance(MarkovRandomField.ising([], 0.0)))
+        assert context.model is not None
+        return context.finish(WarmUpResult(model=context.model, parts=parts))
 
 
-def _parts() -> Iterator[str]:
-    """Names of parts, each before it is run, on models that reach every kernel."""
-    from fastmix.denoising import denoise
+# -- models -----------------------------------------------------------------------------------------------------------
+
+#: Options of the shortest run of chains.
+_SHORT_RUN: dict[str, Any] = {"num_sweeps": 20, "burn_in": 2, "seed": 0, "num_threads": 1}
+
+
+def _ising(*, coupling_max: float = 0.5, attractive: bool = False, side: int = 3) -> MarkovRandomField:
+    """A square grid of binary variables."""
+    return fastmix.instances.ising_grid(side, side, coupling_max=coupling_max, attractive=attractive, seed=0)
+
+
+def _potts(*, attractive: bool = False, side: int = 3) -> MarkovRandomField:
+    """A square grid of variables with three states."""
+    return fastmix.instances.potts_grid(side, side, num_states=3, coupling_max=0.5, attractive=attractive, seed=0)
+
+
+def _uneven() -> MarkovRandomField:
+    """A chain of three variables with two, three and two states."""
+    tables: list[FloatArray] = [np.arange(6.0).reshape(shape) % 4 / 4.0 for shape in ((2, 3), (3, 2))]
+    return MarkovRandomField.from_tables([np.zeros(2), np.zeros(3), np.zeros(2)], [(0, 1), (1, 2)], tables)
+
+
+def _shared_potts() -> MarkovRandomField:
+    """A line of variables that share a Potts table, with weights."""
+    return MarkovRandomField.from_patterns(np.zeros((4, 4)), [(0, 1), (1, 2), (2, 3)], [np.eye(4)], 0, [0.5, 1.0, 0.2])
+
+
+def _shared() -> MarkovRandomField:
+    """A line of variables that share a table of another form, with weights."""
+    pattern = np.arange(16.0).reshape(4, 4) ** 0.5
+    return MarkovRandomField.from_patterns(np.zeros((4, 4)), [(0, 1), (1, 2), (2, 3)], [pattern], 0, [0.5, 1.0, 0.2])
+
+
+def _star() -> MarkovRandomField:
+    """Binary variables around one with too many neighbors for a table of their patterns."""
+    return MarkovRandomField.ising([(0, i) for i in range(1, 28)], 0.1)
+
+
+def _coloring() -> MarkovRandomField:
+    """Variables of three states on a grid, neighbors of which must differ."""
+    differ = np.where(np.eye(3) > 0, -np.inf, 0.0)
+    return MarkovRandomField.from_tables(np.zeros((9, 3)), fastmix.graphs.grid_edges(3, 3), [differ] * 12)
+
+
+def _triples() -> MarkovRandomField:
+    """Factors over three binary variables each, which forbid one state."""
+    triple = np.where(np.arange(8) == 7, -np.inf, np.arange(8) % 3 / 4.0).reshape(2, 2, 2)
+    return MarkovRandomField.from_factors([2] * 6, [((i, i + 1, i + 2), triple) for i in range(4)])
+
+
+def _uneven_triples() -> MarkovRandomField:
+    """Factors over three variables of two and three states."""
+    num_states = [2, 3, 2, 3]
+    scopes = ((0, 1, 2), (1, 2, 3))
+    factors = []
+    for scope in scopes:
+        shape = [num_states[variable] for variable in scope]
+        factors.append((scope, np.arange(float(np.prod(shape))).reshape(shape) % 5 / 4.0))
+    return MarkovRandomField.from_factors(num_states, factors)
+
+
+@dataclass(frozen=True, eq=False)
+class TinyModels:
+    """A model of a few variables for every kind that kernels tell apart."""
+
+    mixed: MarkovRandomField = field(default_factory=_ising)  #: couplings of both signs
+    attractive: MarkovRandomField = field(default_factory=lambda: _ising(attractive=True))
+    weak: MarkovRandomField = field(default_factory=lambda: _ising(coupling_max=0.1))  #: certified to mix
+    potts: MarkovRandomField = field(default_factory=_potts)
+    attractive_potts: MarkovRandomField = field(default_factory=lambda: _potts(attractive=True))
+    uneven: MarkovRandomField = field(default_factory=_uneven)  #: unequal numbers of states
+    shared_potts: MarkovRandomField = field(default_factory=_shared_potts)  #: one table and weights
+    shared: MarkovRandomField = field(default_factory=_shared)
+    star: MarkovRandomField = field(default_factory=_star)  #: a variable of high degree
+    coloring: MarkovRandomField = field(default_factory=_coloring)  #: forbidden pairs
+    triples: MarkovRandomField = field(default_factory=_triples)  #: factors over three binary variables
+    uneven_triples: MarkovRandomField = field(default_factory=_uneven_triples)
+
+    def for_chains(self) -> tuple[MarkovRandomField, ...]:
+        """Models whose chains are updated by different kernels."""
+        pairwise = (self.mixed, self.attractive, self.potts, self.attractive_potts, self.uneven, self.star)
+        return (*pairwise, self.shared_potts, self.shared, self.triples, self.uneven_triples)
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _warm_large_graphs(models: TinyModels) -> None:  # noqa: ARG001 (these are too small)
+    """Run what is compiled for large graphs only: visit orders, evidence, treewidth, signs of couplings."""
     from fastmix.exact.search import treewidth_bounds
     from fastmix.graphs import grid_edges
-    from fastmix.instances import ising_grid, potts_grid
-    from fastmix.methods.swendsen_wang import is_swendsen_wang
+    from fastmix.model.attractive import is_attractive
     from fastmix.model.reduce import reduce_model
 
-    potts: dict[str, Any] = {"num_states": 3, "coupling_max": 0.5, "seed": 0}
-    mixed, attractive = (ising_grid(3, 3, coupling_max=0.5, attractive=a, seed=0) for a in (False, True))
-    several = potts_grid(3, 3, **potts), potts_grid(3, 3, attractive=True, **potts)
-    tables = [np.arange(6.0).reshape(2, 3) % 4 / 4.0, np.arange(6.0).reshape(3, 2) % 4 / 4.0]
-    uneven = MarkovRandomField.from_tables([np.zeros(2), np.zeros(3), np.zeros(2)], [(0, 1), (1, 2)], tables)
-    dense = MarkovRandomField.ising([(0, i) for i in range(1, 28)], 0.1)  # too many for a table of patterns
-    forbidden = MarkovRandomField.from_tables(
-        np.zeros((9, 3)), grid_edges(3, 3), [np.where(np.eye(3) > 0, -np.inf, 0.0)] * 12
-    )
-    triple = np.where(np.arange(8) == 7, -np.inf, np.arange(8) % 3 / 4.0).reshape(2, 2, 2)
-    triples = MarkovRandomField.from_factors([2] * 6, [((i, i + 1, i + 2), triple) for i in range(4)])
-    every = (mixed, attractive, *several, uneven, dense)
-    short: dict[str, Any] = {"num_sweeps": 20, "burn_in": 2, "seed": 0, "num_threads": 1}
-
-    yield "large graphs"
     torus = grid_edges(301, 301, torus=True)  # an odd cycle: not two colors
     MarkovRandomField.ising(torus, 0.0).structure.visit_order  # noqa: B018 computed when asked for
-    path, same = grid_edges(1, 70_000), np.where(np.eye(2) > 0, 0.0, -np.inf)
-    model = MarkovRandomField.from_tables(np.zeros((70_000, 2)), path, np.tile(same, (len(path), 1, 1)))
+    num_variables = 70_000
+    path = grid_edges(1, num_variables)
+    equal = np.where(np.eye(2) > 0, 0.0, -np.inf)
+    tables = np.tile(equal, (len(path), 1, 1))
+    model = MarkovRandomField.from_tables(np.zeros((num_variables, 2)), path, tables)
     reduce_model(model, {0: 0}, fold_single=True)
-    treewidth_bounds(70_000, path)
-    is_swendsen_wang(MarkovRandomField.ising(path, -1.0))
+    treewidth_bounds(num_variables, path)
+    is_attractive(MarkovRandomField.ising(path, -1.0))
 
-    yield "exact"
-    line = MarkovRandomField.ising(grid_edges(1, 3000), 0.1)
-    for model in (ising_grid(14, 14, coupling_max=0.5, seed=0), potts_grid(9, 9, **potts), line):
+
+def _warm_exact(models: TinyModels) -> None:
+    """Run exact inference and exact draws."""
+    line = MarkovRandomField.ising(fastmix.graphs.grid_edges(1, 3000), 0.1)
+    for model in (_ising(side=14), _potts(side=9), line):
         fastmix.infer(model, method="exact")
         fastmix.draw_exact(model, num_draws=1, seed=0)
     for _ in range(3):  # the third call for a small model is compiled
-        fastmix.infer(mixed, method="exact")
+        fastmix.infer(models.mixed, method="exact")
 
-    yield "gibbs"
-    for model in (*every, triples):
-        for num_chains, edges in ((1, False), (64, False), (4, True)):
-            fastmix.sample(model, num_chains=num_chains, edge_marginals=edges, **short)
-        fastmix.sample(model, num_chains=4, schedule="random", **short)
 
-    yield "swendsen-wang"
-    for model in (attractive, several[1]):
-        fastmix.sample(model, method="swendsen-wang", num_chains=4, **short)
+def _warm_queries(models: TinyModels) -> None:
+    """Answer rows of evidence, some of whose variables every row observes."""
+    rows = np.full((2, models.mixed.num_variables), -1)
+    rows[:, 0] = 0
+    fastmix.prepare(models.mixed, evidence_variables=[0]).ask(rows, most_probable=True)
 
-    yield "perfect"
-    for model in (attractive, several[1], ising_grid(3, 3, coupling_max=0.1, seed=0)):
+
+def _warm_gibbs(models: TinyModels) -> None:
+    """Run Gibbs chains: one, a word full, and few with marginals of edges."""
+    for model in models.for_chains():
+        for num_chains, edge_marginals in ((1, False), (64, False), (4, True)):
+            fastmix.sample(model, num_chains=num_chains, edge_marginals=edge_marginals, **_SHORT_RUN)
+        fastmix.sample(model, num_chains=4, schedule="random", **_SHORT_RUN)
+
+
+def _warm_swendsen_wang(models: TinyModels) -> None:
+    """Run chains of Swendsen-Wang."""
+    for model in (models.attractive, models.attractive_potts):
+        fastmix.sample(model, method="swendsen-wang", num_chains=4, **_SHORT_RUN)
+
+
+def _warm_perfect(models: TinyModels) -> None:
+    """Draw by coupling from the past."""
+    for model in (models.attractive, models.attractive_potts, models.weak):
         fastmix.perfect_sample(model, num_draws=2, seed=0)
 
-    yield "tempered"
-    for model in (*every, triples):
-        fastmix.temper(model, num_ensembles=2, edge_marginals=True, **short)
 
-    yield "mean-field, loopy-bp"
-    for model in (mixed, *several, uneven, forbidden):
+def _warm_tempered(models: TinyModels) -> None:
+    """Run replica exchange."""
+    for model in models.for_chains():
+        fastmix.temper(model, num_ensembles=2, edge_marginals=True, **_SHORT_RUN)
+
+
+def _warm_variational(models: TinyModels) -> None:
+    """Run mean field and belief propagation, the latter with both orders of messages."""
+    for model in (models.mixed, models.potts, models.attractive_potts, models.uneven, models.coloring):
         fastmix.mean_field(model, seed=0)
-        for order in ("parallel", "residual"):
-            fastmix.loopy_bp(model, message_order=order, max_iter=10)
+        for message_order in ("parallel", "residual"):
+            for edge_marginals in (False, True):
+                fastmix.loopy_bp(model, message_order=message_order, max_iter=10, edge_marginals=edge_marginals)
 
-    yield "projected"
+
+def _warm_projected(models: TinyModels) -> None:
+    """Project in all norms and divergences, and sample what comes of it."""
     divergences = (fastmix.KL(), fastmix.PiecewiseKL(), fastmix.ReversedKL(pool_size=8))
-    for model in (mixed, several[0], uneven):
+    for model in (models.mixed, models.potts, models.uneven, models.shared_potts, models.shared):
         for norm in ("inf", "spectral", "frobenius"):
             fastmix.project(model, norm_bound=0.1, norm=norm)
+    for model in (models.mixed, models.potts, models.uneven):
         for divergence in divergences:
             fastmix.project(model, norm_bound=0.1, divergence=divergence, seed=0)
-    fastmix.project(ising_grid(3, 3, coupling_max=1.0, seed=0), norm_bound=0.1, solver=fastmix.PaperDual())
-    fastmix.project(ising_grid(7, 7, coupling_max=1.0, seed=0), norm="width", norm_bound=0.1)
-    fastmix.infer(dense, method="projected", norm_bound=0.1, seed=0, num_chains=8, num_sweeps=20, burn_in=2)
+    fastmix.project(_ising(coupling_max=1.0), norm_bound=0.1, solver=fastmix.PaperDual())
+    fastmix.project(_ising(coupling_max=1.0, side=7), norm="width", norm_bound=0.1)
+    fastmix.infer(models.star, method="projected", norm_bound=0.1, seed=0, num_chains=8, num_sweeps=20, burn_in=2)
 
-    yield "certify"
-    for model in (ising_grid(3, 3, coupling_max=0.1, seed=0), mixed):
+
+def _warm_certify(models: TinyModels) -> None:
+    """Certify both schedules, where that succeeds and where it does not."""
+    for model in (models.weak, models.mixed):
         for schedule in ("systematic", "random"):
             fastmix.certify(model, accuracy=0.01, schedule=schedule)
 
-    yield "map"
-    for model in (mixed, attractive, *several, uneven, triples):
+
+def _warm_map(models: TinyModels) -> None:
+    """Look for the most probable configuration, by each of the ways that have kernels."""
+    kinds = (models.mixed, models.attractive, models.potts, models.attractive_potts, models.uneven, models.triples)
+    for model in kinds:
         for method in ("auto", "cut", "expansion", "search"):
             with suppress(fastmix.FastmixError):  # not every method is for every model
-                fastmix.most_probable(model, method=method, seed=0, time_limit=_MOMENT, progress=None)
+                fastmix.most_probable(model, method=method, seed=0, time_limit=SHORT_TIME_LIMIT, progress=None)
 
-    yield "bracket"
-    for model in (mixed, attractive, several[0], uneven, triples):
+
+def _warm_bracket(models: TinyModels) -> None:
+    """Bracket log Z and marginals where nothing is exact, without and with draws."""
+    for model in (models.mixed, models.attractive, models.potts, models.uneven, models.triples):
         for confidence in (None, 0.9):
             with suppress(fastmix.FastmixError):
                 fastmix.bracket(
-                    model, memory_limit=_LITTLE, confidence=confidence, seed=0, time_limit=_MOMENT, progress=None
+                    model,
+                    memory_limit=TINY_MEMORY_LIMIT,
+                    confidence=confidence,
+                    seed=0,
+                    time_limit=SHORT_TIME_LIMIT,
+                    progress=None,
                 )
 
-    yield "denoise"
-    denoise(np.tile([0.0, 1.0], (6, 3)), seed=0)
-    denoise(np.linspace(0.0, 1.0, 144).reshape(12, 12), seed=0, labels=3)
-    denoise(np.linspace(0.0, 1.0, 144).reshape(12, 12), seed=0, method="loopy-bp")
 
-    yield "learn"
-    for model in (mixed, uneven):
+def _warm_denoise(models: TinyModels) -> None:  # noqa: ARG001 (pictures make their own)
+    """Clean pictures in black and white, with few labels, and by belief propagation."""
+    from fastmix.denoising import denoise
+
+    stripes = np.tile([0.0, 1.0], (6, 3))
+    ramp = np.linspace(0.0, 1.0, 144).reshape(12, 12)
+    denoise(stripes, seed=0)
+    denoise(ramp, seed=0, num_labels=3)
+    denoise(ramp, seed=0, method="loopy-bp")
+
+
+def _warm_learn(models: TinyModels) -> None:
+    """Fit models with every objective, and score data under them."""
+    for model in (models.mixed, models.uneven):
         rows = fastmix.draw_exact(model, num_draws=100, seed=0)
         given: dict[str, Any] = {"num_states": model.num_states, "seed": 0, "max_iter": 1}
         found = fastmix.learn(rows, objective="pseudo-likelihood", **given).model
@@ -183,7 +326,32 @@ def _parts() -> Iterator[str]:
         fastmix.learn(rows, objective="pseudo-likelihood", l1=0.1, **given)
         fastmix.score(found, rows, seed=0)
         fastmix.score(found, rows, method="annealing", num_chains=64, tol=1.0, seed=0)
-    chain = [(0, 8), *((8 + k, 9 + k) for k in range(12))]  # of hidden variables with many joint states
+
+    several = fastmix.draw_exact(models.potts, num_draws=100, seed=0)
+    fastmix.score(models.potts, several, method="annealing", num_chains=64, tol=1.0, seed=0)
+
+    # Hidden variables: a machine of two layers, and a chain of hidden ones with many joint states.
     units = np.eye(8, dtype=np.int8)
-    for count, pairs in ((2, "complete"), (13, chain)):
-        fastmix.learn(units, edges=pairs, hidden=count, moments="sampled", num_chains=64, max_iter=1, seed=0)
+    given = {"moments": "sampled", "num_chains": 64, "max_iter": 1, "seed": 0}
+    fastmix.learn(units, edges="complete", hidden=2, **given)
+    chain = [(0, 8), *((8 + k, 9 + k) for k in range(12))]
+    fastmix.learn(units, edges=chain, hidden=13, **given)
+
+
+#: What :func:`warm_up` runs, by the name under which it is reported, in the order in which it is run.
+PARTS: Mapping[str, Callable[[TinyModels], None]] = {
+    "large graphs": _warm_large_graphs,
+    "exact": _warm_exact,
+    "gibbs": _warm_gibbs,
+    "swendsen-wang": _warm_swendsen_wang,
+    "perfect": _warm_perfect,
+    "tempered": _warm_tempered,
+    "mean-field, loopy-bp": _warm_variational,
+    "projected": _warm_projected,
+    "certify": _warm_certify,
+    "map": _warm_map,
+    "bracket": _warm_bracket,
+    "denoise": _warm_denoise,
+    "learn": _warm_learn,
+    "rows": _warm_queries,
+}

@@ -12,11 +12,11 @@ import pytest
 import fastmix
 from fastmix import MarkovRandomField
 from fastmix._clock import NO_LIMIT
-from fastmix.bounds.covers import Parts
-from fastmix.bounds.lower import Lower
-from fastmix.bounds.terms import find_terms
-from fastmix.bounds.upper import crude_upper
-from fastmix.model.centre import move_constants
+from fastmix.bounds.lower_bound import LowerBound
+from fastmix.bounds.reduced_tables import reduce_to_tables
+from fastmix.bounds.tractable_parts import TractableParts
+from fastmix.bounds.upper_bound import crude_upper
+from fastmix.model.forms import move_constants
 from oracle.bounds import missed, random_with_constants
 from oracle.decimals import exact_states
 
@@ -66,7 +66,9 @@ def test_constants_widen_brackets_by_their_rounding_alone(seed: int) -> None:
     rounding = 6.0 * sum(math.ulp(x) for x in (constant, with_it.log_z_upper, without.log_z_upper))
     assert with_it.gap <= without.gap * (1.0 + 1e-9) + rounding
     # The bounds that need no time are the same whatever the clock says.
-    rough, rough_bare = (find_terms(move_constants(m, unseen=0.0, of_spread=2.0), evidence) for m in (model, bare))
+    rough, rough_bare = (
+        reduce_to_tables(move_constants(m, unseen=0.0, of_spread=2.0), evidence) for m in (model, bare)
+    )
     upper, upper_bare = (crude_upper(replace(t, log_constant=0.0))[0] for t in (rough, rough_bare))
     assert upper == upper_bare
 
@@ -76,10 +78,10 @@ def test_a_start_that_does_not_add_up_to_one_proves_nothing_false(seed: int) -> 
     rng = np.random.default_rng(seed)
     tables = [-abs(rng.normal(size=(2, 2))) - 5.0 for _ in range(3)]
     model = MarkovRandomField.from_tables(rng.normal(size=(3, 2)), [(0, 1), (1, 2), (0, 2)], tables)
-    terms = find_terms(model)
-    parts = Parts(terms.num_states, terms.scopes[3:], terms.weights, max_entries=2.0)
+    terms = reduce_to_tables(model)
+    parts = TractableParts(terms.num_states, terms.scopes[3:], terms.tie_strengths, max_entries=2.0)
     for start in (np.zeros(6), np.full(6, 1e-3), np.full(6, 40.0)):
-        lower = Lower(terms, parts.clusters())
+        lower = LowerBound(terms, parts.clusters())
         lower.start(start)
         lower.improve(NO_LIMIT, 1)
         assert lower.log_z <= exact_states(model)[0]

@@ -149,7 +149,7 @@ def run_chains(
     side_by_side = copies(sampled or target, per_chain)
     options = {"seed": seed, "num_threads": 2, "estimator": estimator or "rao-blackwell"}
     engine = make(side_by_side, kernel, num_chains=num_chains, **options)
-    states = draw_exact(target, num_draws=NUM_DRAWS, seed=seed).reshape(num_chains, -1)
+    states = draw_exact(target, num_draws=NUM_DRAWS, seed=seed).states.reshape(num_chains, -1)
     engine.set_states(states)
     for _ in range(num_sweeps):
         before = engine.get_states().reshape(-1, n)
@@ -182,8 +182,8 @@ def test_sabotaged_joint_counts_fail(kernel):
 
 @pytest.mark.parametrize("kernel", ["four", "single", "product"])
 def test_joint_counts_of_chunks(kernel, monkeypatch):
-    monkeypatch.setattr(layout, "_CHUNKED_SITES", 100)
-    monkeypatch.setattr(layout, "_CHUNK", 1000)
+    monkeypatch.setattr(layout, "CHUNKED_SITES", 100)
+    monkeypatch.setattr(layout, "CHUNK_SITES", 1000)
     model = models_for(kernel)
     states = run_chains(model, kernel)
     assert goodness(model, states) > FALSE_ALARM
@@ -192,7 +192,7 @@ def test_joint_counts_of_chunks(kernel, monkeypatch):
 def test_goodness_of_exact_draws_is_uniform():
     # The test itself: p-values of exact draws are uniform (Kolmogorov at 1e-6), and small changes are seen.
     model = oracle.lopsided()
-    draws = draw_exact(model, num_draws=200 * 2000, seed=1).reshape(200, 2000, -1)
+    draws = draw_exact(model, num_draws=200 * 2000, seed=1).states.reshape(200, 2000, -1)
     p = [goodness(model, part) for part in draws]
     assert stats.kstest(p, "uniform").pvalue > FALSE_ALARM
     spoiled = draws.reshape(-1, model.num_variables)[:NUM_DRAWS].copy()

@@ -11,14 +11,16 @@ from test_generator import chance_below
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, UnfitMethodError, draw_exact
-from fastmix.chains.base import ParameterSets, make_chains
+from fastmix.chains.annealing import make_pool
+from fastmix.chains.base import ParameterSets
 from fastmix.chains.conditionals import _num_groups, check_conditionals
 from fastmix.chains.cpu import CpuChains, choose_kernel
 from fastmix.chains.cuda.device import choose_cuda_kernel
 from fastmix.chains.layout import Layout
-from fastmix.methods.preparation import find_allowed
-from fastmix.methods.starts import find_modes, random_states
 from fastmix.model.reduce import reduce_model
+from fastmix.modes.allowed import find_allowed
+from fastmix.modes.descents import find_modes
+from fastmix.sampling.starts import random_states
 from oracle.chains import Naive, check_against_naive, make, order_for
 
 SEEDS = strategies.seeds(60, quick=6)
@@ -63,7 +65,7 @@ def test_few_neighbors(seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_logarithms_where_products_do_not_do(seed, monkeypatch):
     check(some_model(seed, scale=1000.0), "product", seed)
-    monkeypatch.setattr("fastmix.chains.layout._MOST_VALUES", 0)
+    monkeypatch.setattr("fastmix.chains.layout.MAX_VALUES", 0)
     check(some_model(seed, 0.1), "product", seed)
 
 
@@ -206,19 +208,19 @@ def test_groups_of_a_factor_match_a_search(seed):
 
 def test_parity_and_deterministic_relations_are_refused():
     parity = MarkovRandomField.from_factors([2, 2, 2], [((0, 1, 2), PARITY)])
-    with pytest.raises(UnfitMethodError, match=r"factor over \(0, 1, 2\) forbids splits its states into 4 groups"):
+    with pytest.raises(UnfitMethodError, match=r"\(0, 1, 2\).* 4 groups"):
         check_conditionals(parity)
     either = np.full((2, 2, 2), -np.inf)
     for a, b in itertools.product(range(2), range(2)):
         either[a, b, a | b] = 0.0
     named = MarkovRandomField.from_factors([2, 2, 2], [((0, 1, 2), either)], variable_names=["x", "y", "z"])
-    with pytest.raises(UnfitMethodError, match=r"\('x', 'y', 'z'\).* use exact inference or loopy belief"):
+    with pytest.raises(UnfitMethodError, match=r"\('x', 'y', 'z'\)"):
         check_conditionals(named)
     # A pair of the scope can be what splits it.
     free, pair = np.zeros((2, 2, 2)), np.array([[0.0, -np.inf], [0.0, 0.0]])
     free[1, :, 0] = -np.inf
     check_conditionals(MarkovRandomField.from_factors([2, 2, 2], [((0, 1, 2), free)]))
-    with pytest.raises(UnfitMethodError, match="splits its states into 2 groups"):
+    with pytest.raises(UnfitMethodError, match=" 2 groups"):
         check_conditionals(MarkovRandomField.from_factors([2, 2, 2], [((0, 1, 2), free), ((0, 2), pair)]))
 
 
@@ -233,7 +235,7 @@ def test_the_search_decides_as_enumeration_does(seed):
     if possible:
         assert oracle.log_weight(model, find_allowed(model, scores).tolist()) == 0.0
     else:
-        with pytest.raises(ModelError, match="every configuration has a forbidden entry"):
+        with pytest.raises(ModelError, match="forbidden"):
             find_allowed(model, scores)
 
 
@@ -242,7 +244,7 @@ def test_starts_are_allowed(seed):
     model = some_model(seed, 0.4)
     states = random_states(model, 20, np.random.default_rng(seed))
     assert all(oracle.log_weight(model, x) > -np.inf for x in states.tolist())
-    for x in find_modes(model, seed=seed).tolist():
+    for x in find_modes(model, rng=np.random.default_rng(seed)).tolist():
         weight = oracle.log_weight(model, x)
         for i, count in enumerate(model.num_states.tolist()):
             assert all(oracle.log_weight(model, [*x[:i], s, *x[i + 1 :]]) <= weight + 1e-9 for s in range(count))
@@ -252,7 +254,7 @@ def test_the_best_mode_is_mostly_found():
     found = 0
     for seed in range(60):
         model = some_model(seed)
-        modes = find_modes(model, seed=seed)
+        modes = find_modes(model, rng=np.random.default_rng(seed))
         found += len(modes) > 0 and oracle.log_weight(model, modes[0].tolist()) >= max(oracle.log_weights(model)) - 1e-9
     assert found >= 55
 
@@ -263,12 +265,11 @@ def test_the_gpu_refuses_in_a_sentence():
     assert [choose_cuda_kernel(chain.structure, 8, num_sets=sets) for sets in (1, 2)] == ["packed", "table"]
     assert choose_cuda_kernel(some_model(0).structure, 64) == "table"
     model = MarkovRandomField.from_factors([2] * 40, [((0, i, i + 1), triple) for i in range(1, 39)])
-    with pytest.raises(UnfitMethodError, match="backend must be cpu for a model with factors"):
+    with pytest.raises(UnfitMethodError, match=r"^backend.*factors"):
         choose_cuda_kernel(model.structure, 64)
 
-    def make_cuda():
-        raise AssertionError(choose_cuda_kernel(model.structure, 64))
-
-    chains, place = make_chains("auto", lambda: make(model, "product"), make_cuda)
+    chains, place = make_pool(model, "auto", num_chains=64, seed=0)
     assert chains.device == "cpu"
-    assert place.startswith("cpu (backend must be cpu for a model with factors")
+    assert place.startswith("cpu (backend must be cpu")
+    with pytest.raises(UnfitMethodError, match=r"^backend"):
+        make_pool(model, "cuda", num_chains=64, seed=0)

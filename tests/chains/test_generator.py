@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fastmix.chains.generator import MAX_THRESHOLD, make_streams
-from fastmix.chains.kernels import _fill, _next, _random_site
+from fastmix.chains.random_kernels import fill_numbers, next_number, random_site
 from oracle import Stream, rotate, xoshiro
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
@@ -37,14 +37,14 @@ def splitmix(state: int) -> tuple[int, int]:
 @numba.njit
 def draw_all(streams, out):
     for k in range(len(out)):
-        _fill(streams[0], streams[1], streams[2], streams[3], out[k])
+        fill_numbers(streams[0], streams[1], streams[2], streams[3], out[k])
 
 
 @numba.njit
 def draw_one(stream, out):
     a, b, d, e = stream[0], stream[1], stream[2], stream[3]
     for k in range(len(out)):
-        out[k], a, b, d, e = _next(a, b, d, e)
+        out[k], a, b, d, e = next_number(a, b, d, e)
     stream[0], stream[1], stream[2], stream[3] = a, b, d, e
 
 
@@ -52,7 +52,7 @@ def draw_one(stream, out):
 def draw_sites(stream, n, out):
     a, b, d, e = stream[0], stream[1], stream[2], stream[3]
     for k in range(len(out)):
-        out[k], a, b, d, e = _random_site(n, a, b, d, e)
+        out[k], a, b, d, e = random_site(n, a, b, d, e)
 
 
 def numbers(seed: int, num_streams: int, count: int, first: int = 0) -> np.ndarray:
@@ -187,7 +187,7 @@ def check_uniform(u: np.ndarray, false_alarm: float = FALSE_ALARM) -> None:
 
 
 def check_uncorrelated(pairs: list[tuple[np.ndarray, np.ndarray]], false_alarm: float = FALSE_ALARM) -> None:
-    """The mean product of standardised numbers is normal with variance 1 / size."""
+    """The mean product of standardized numbers is normal with variance 1 / size."""
     for a, b in pairs:
         x, y = ((v.ravel() + 0.5) / 2**32 - 0.5 for v in (a.astype(float), b.astype(float)))
         z = 12 * (x * y).sum() / math.sqrt(x.size)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import strategies
-from fastmix import MarkovRandomField, UnfitMethodError, draw_exact
-from fastmix.chains import conditionals
-from fastmix.chains.conditionals import check_conditionals
+from fastmix import MarkovRandomField, draw_exact
 from oracle.chains import (
     ESTIMATORS,
     KERNELS,
@@ -76,32 +73,3 @@ def test_forbidden_starts_are_left_in_one_sweep():
 
 
 # -- hard models that single updates cannot cover -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", strategies.seeds(30, quick=10))
-def test_groups_of_allowed_pairs_match_a_search(seed):
-    rng = np.random.default_rng(seed)
-    allowed = rng.random((rng.integers(1, 6), rng.integers(1, 6))) < 0.35
-    cells = {(int(r), int(c)) for r, c in np.argwhere(allowed)}
-    groups = 0
-    while cells:
-        groups += 1
-        waiting = [cells.pop()]
-        while waiting:
-            r, c = waiting.pop()
-            near = {cell for cell in cells if cell[0] == r or cell[1] == c}
-            cells -= near
-            waiting += near
-    assert conditionals._num_groups(allowed) == groups
-
-
-def test_an_edge_that_no_single_update_crosses_is_refused():
-    apart = np.array([[0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [-np.inf, -np.inf, 0.0]])
-    joined = np.array([[0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [-np.inf, 0.0, 0.0]])
-    for table, refused in ((apart, True), (joined, False)):
-        model = MarkovRandomField.from_tables(np.zeros((3, 3)), [(0, 1), (1, 2)], [np.zeros((3, 3)), table])
-        if refused:
-            with pytest.raises(UnfitMethodError, match=r"edge \(1, 2\) split its states into 2 groups"):
-                check_conditionals(model)
-        else:
-            check_conditionals(model)

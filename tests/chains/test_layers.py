@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]
+from llvmlite.binding import get_host_cpu_features
 
 from fastmix._jit import njit
 from fastmix.chains import layer_kernels

@@ -101,7 +101,10 @@ def test_shared_chains_have_the_same_bits(name: str) -> None:
     assert_same(alone, shared)
     assert elsewhere.done > 1
     assert "shared with an executor" in shared.stats["backend"]
-    assert [(t, m.tolist()) for t, m in alone.history] == [(t, m.tolist()) for t, m in shared.history]
+    assert len(alone.history) == len(shared.history)
+    for one, other in zip(alone.history, shared.history, strict=True):
+        assert one["sweep"] == other["sweep"]
+        assert np.array_equal(one["marginals"], other["marginals"])
 
 
 LADDERS: dict[str, tuple[MarkovRandomField, dict[str, Any]]] = {
@@ -166,11 +169,11 @@ def test_infer_shares_what_has_chains() -> None:
     shared = infer(GRID, method="gibbs", num_sweeps=100, seed=1, executor=elsewhere, progress=None)
     assert_same(infer(GRID, method="gibbs", num_sweeps=100, seed=1, progress=None), shared)
     assert infer(GRID, executor=elsewhere).method == "exact"
-    with pytest.raises(UnfitMethodError, match="executor must not come with the method mean-field"):
+    with pytest.raises(UnfitMethodError, match=r"executor.*mean-field"):
         infer(GRID, method="mean-field", executor=elsewhere)
-    with pytest.raises(ValueError, match=r"executor must be one of concurrent\.futures.*got int"):
+    with pytest.raises(ValueError, match=r"executor.*got int"):
         sample(GRID, executor=3)
-    with pytest.raises(ValueError, match="executor must come with the backend cpu"):
+    with pytest.raises(ValueError, match=r"executor.*backend"):
         sample(GRID, executor=elsewhere, backend="auto")
 
 

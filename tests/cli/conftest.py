@@ -11,20 +11,22 @@ import pytest
 from cli_helpers import TRIPLE, Outcome, Run
 
 from fastmix import cli, instances
+from fastmix import method as base
+from fastmix.cli import parser
 from fastmix.io import write_model
-from fastmix.methods import base
 from fastmix.model import MarkovRandomField
 
-make_new = cli._make_parser
+make_new = parser.make_parser
 parsers: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
 def make_parser(arguments: list[str]) -> Any:
     """The parser of the command that is called, kept for later calls: making it takes most of a short one."""
     called = arguments[0] if arguments else ""
-    found = [c for c in cli._COMMANDS if c.__name__.rstrip("_").replace("_", "-") == called]
-    key = called, cli._methods_of(found[0], arguments) if found else ()
-    if base._ADDED:  # by a test, with options of its own
+    commands = [command for group in parser.COMMANDS.values() for command in group]
+    found = [command for command in commands if parser.command_name(command) == called]
+    key = called, parser.methods_of(found[0], arguments) if found else ()
+    if base.ADDED:  # by a test, with options of its own
         return make_new(arguments)
     if key not in parsers:
         parsers[key] = make_new(arguments)
@@ -35,15 +37,15 @@ def make_parser(arguments: list[str]) -> Any:
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """The command line in this process, in an empty folder; ``stdin`` is what it finds on its standard input."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_make_parser", make_parser)
+    monkeypatch.setattr(cli, "make_parser", make_parser)
     # Which command is the first to compile depends on the tests before it.
-    monkeypatch.setattr("fastmix._jit._told", {"compiling"})
+    monkeypatch.setattr("fastmix._jit.told", {"compiling"})
 
     def call(*arguments: str | Path, stdin: str | bytes = b"") -> Outcome:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
         capsys.readouterr()
-        code = cli._run([str(a) for a in arguments])
+        code = cli.run_command([str(a) for a in arguments])
         return Outcome(code, *capsys.readouterr())
 
     return call

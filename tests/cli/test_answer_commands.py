@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_helpers import Run
+from cli_helpers import Run, assert_refused
 
 import fastmix
 from fastmix import MarkovRandomField
 from fastmix.instances import ising_grid
 from fastmix.io import read_mar, read_mpe, read_pr, write_model
 
-KEYS = {"states", "state_names", "log_weight", "upper_bound", "gap", "exact", "method", "status", "provenance"}
+KEYS = {"states", "named_states", "log_weight", "upper_bound", "gap", "exact", "method", "status", "provenance"}
 
 
 @pytest.fixture
@@ -56,12 +56,15 @@ def test_map_writes_all_states(run: Run) -> None:
 
 def test_map_on_stdout(run: Run) -> None:
     code, out, err = run("map names.npz")
-    assert (code, out) == (0, "MPE\n2 1 0\n")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()] == [["variable", "state"], ["rain", "yes"], ["street", "dry"]]
     assert "method exact, status ok, log-weight 3.5 (exact)" in err
     assert run("map names.npz -o -")[1:] == ("MPE\n2 1 0\n", "")
+    assert run("map names.npz --format mpe")[1] == "MPE\n2 1 0\n"
+    assert run("map names.npz --format csv")[1].splitlines()[1].startswith("rain,")
     facts = json.loads(run("map names.npz --json -e street=wet")[1])
-    assert facts["state_names"] == ["yes", "wet"]
-    assert facts["provenance"]["seed"] is not None
+    assert facts["named_states"] == ["yes", "wet"]
+    assert facts["provenance"]["seed"] is None  # a cut, which draws nothing
 
 
 def test_map_says_when_it_is_not_exact(run: Run) -> None:
@@ -188,7 +191,7 @@ def test_a_batch_whose_workers_are_lost_goes_on(run: Run, monkeypatch: pytest.Mo
                 future.set_result(function(*arguments))
             return future
 
-    monkeypatch.setattr("fastmix.cli.console.workers", lambda *_: nullcontext(Lost()))
+    monkeypatch.setattr("fastmix.cli.console.workers", lambda *_, **__: nullcontext(Lost()))
     _, out, err = run("infer grid.uai names.npz large.npz --method mean-field --seed 1")
     assert "the executor failed (OSError: gone): this process goes on with 2 of 3 files" in err
     assert [row.split()[0] for row in out.splitlines()[1:]] == ["grid.uai", "names.npz", "large.npz"]
@@ -206,3 +209,19 @@ def test_shells_complete_options_of_methods(run: Run, monkeypatch: pytest.Monkey
                             ("COMP_CWORD", "2")):  # fmt: skip
         monkeypatch.setenv(variable, value)
     assert "--num-chains" in run("")[1].split()
+
+
+@pytest.mark.parametrize("command", ["temper grid.uai", "infer grid.uai names.npz -o out", "sample grid.uai"])
+def test_a_scheduler_has_to_answer_within_the_time_limit(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    heard = []
+
+    def refuse(address: str, *, patience: float | None = None) -> None:
+        heard.append((address, patience))
+        raise ValueError("cluster must be the address of a running Dask scheduler")
+
+    monkeypatch.setattr("fastmix.executors.cluster", refuse)
+    assert_refused(run(f"{command} --cluster tcp://host:8786 --time-limit 2"), 2, "cluster must be")
+    assert_refused(run(f"{command} --cluster tcp://host:8786"), 2, "cluster must be")
+    assert heard == [("tcp://host:8786", 2.0), ("tcp://host:8786", None)]

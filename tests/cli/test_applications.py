@@ -16,6 +16,7 @@ import pytest
 from cli_helpers import Run, assert_refused, files, start_process
 
 from fastmix.experiments import EXPERIMENTS
+from result_schemas import complaints
 
 # -- applications ----------------------------------------------------------------------------------------------------
 
@@ -29,13 +30,14 @@ def test_denoise(run: Run, tmp_path: Path) -> None:
     outcome = run("denoise", "disc.png", "-o", "out.png", *simulate)
     assert outcome.code in (0, 1), outcome
     assert "20x15 pixels, 2 labels, coupling 0.7, data weight 0.25, method loopy-bp" in outcome.err
+    assert "guarantee: none, except on forests" in outcome.err
     with Image.open("out.png") as sheet:
         assert sheet.size[0] > 4 * 20
     answer = json.loads(run("denoise", "disc.png", "-o", "two.png", "--method", "mean-field", "--json").out)
-    assert (answer["width"], answer["height"], answer["error_rate"], answer["num_labels"]) == (20, 15, None, 2)
+    assert (answer["shape"], answer["error_rate"], answer["num_labels"]) == ([15, 20], None, 2)
     with Image.open("two.png") as alone:
         assert alone.size == (20, 15)
-    given = ["--labels", "3", "--coupling", "0.5", "--data-weight", "9", "--seed", "1", "--json"]
+    given = ["--num-labels", "3", "--coupling", "0.5", "--data-weight", "9", "--seed", "1", "--json"]
     answer = json.loads(run("denoise", "disc.png", "-o", "three.png", *given).out)
     assert (answer["num_labels"], answer["coupling"], answer["data_weight"]) == (3, 0.5, 9.0)
     assert_refused(run("denoise", "missing.png", "-o", "out.png"), 3, "missing.png")
@@ -46,20 +48,23 @@ def test_denoise(run: Run, tmp_path: Path) -> None:
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--max-pixels", "99"), 2, "disc.png: 20x15 pixels are")
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--size", "big"), 2, "size must be WIDTHxHEIGHT")
     assert_refused(run("denoise", "disc.png", "-o", "out.png", "--method", "magic"), 2, "method must be")
+    both = ["--full-size", "--size", "20x15"]
+    assert_refused(run("denoise", "disc.png", "-o", "out.png", *both), 2, "--full-size .*--size")
 
 
 def test_experiment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Figures take longest; that of the experiment below which is stopped is drawn.
     monkeypatch.setitem(EXPERIMENTS, "strength-random", replace(EXPERIMENTS["strength-random"], draw=lambda *_: ()))
-    options = ["-o", "out", "--quick", "--trials", "1", "--methods", "loopy-bp", "--num-workers", "1"]
+    options = ["-o", "out", "--quick", "--num-trials", "1", "--methods", "loopy-bp", "--num-workers", "1"]
     outcome = run("experiment", "strength-random", *options)
     assert outcome.code == 0, outcome
     assert outcome.out.strip().endswith("report.html")
     assert (tmp_path / "out" / "report.html").exists()
     again = json.loads(run("experiment", "strength-random", *options, "--json").out)
     assert again["num_run"] == 0
+    assert complaints(again, "ExperimentResult") == []
     assert_refused(run("experiment", "magic", "-o", "out"), 2, "magic")
-    assert_refused(run("experiment", "potts", "-o", "out", "--trials", "0"), 2, "trials must be")
+    assert_refused(run("experiment", "potts", "-o", "out", "--num-trials", "0"), 2, "num-trials must be")
     assert_refused(run("experiment", "potts", "-o", "out", "--cluster", "[/red]"), 2, "cluster must be the address")
 
 
@@ -69,7 +74,7 @@ def test_files_that_are_not_ours(run: Run, tmp_path: Path, name: str, content: b
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).write_bytes(content)
     before = files(tmp_path)
-    options = ["--quick", "--trials", "1", "--methods=loopy-bp", "--num-workers=1"]
+    options = ["--quick", "--num-trials", "1", "--methods=loopy-bp", "--num-workers=1"]
     outcome = run("experiment", "strength-random", "-o", "out", *options)
     assert_refused(outcome, 3, re.escape(f"out/{name}"))
     assert (tmp_path / "out" / name).read_bytes() == content
@@ -82,7 +87,7 @@ def test_interrupted_experiment_counts_its_rows(tmp_path: Path) -> None:
         "strength-random",
         "-o",
         "out",
-        "--trials",
+        "--num-trials",
         "50",
         "--methods",
         "loopy-bp",

@@ -13,6 +13,7 @@ from cli_helpers import CONTRADICTION, TRIPLE, Run, assert_refused, files
 
 import fastmix
 from fastmix import cli
+from fastmix.cli import parser
 from fastmix.io import read_network, write_evidence, write_model
 from fastmix.io.bif import write_bif
 from fastmix.model import MarkovRandomField
@@ -43,13 +44,65 @@ def test_help(run: Run, words: list[str], flag: str) -> None:
 
 
 def test_help_says_what_an_option_means_to_each_method(run: Run) -> None:
-    for command in ("infer", "denoise"):
-        text = " ".join(run(command, "--help").out.split())
-        assert "loopy-bp: Iterations at most" in text
-        assert "gibbs, swendsen-wang, projected: Independent chains" in text
-        assert "gibbs: Where chains start" not in text  # the same of all methods
-        assert "Where chains start: dispersed or random." in text
+    text = " ".join(run("sample", "--help").out.split())
+    assert "gibbs, swendsen-wang: Configurations kept of every chain" in text
+    assert "perfect: Exact draws" in text
+    assert "gibbs: Where chains start" not in text  # the same of all methods that have it
+    assert "Where chains start: dispersed or random. For gibbs, swendsen-wang." in text
     assert "-e, --evidence FILE|PAIRS" in run("convert", "--help").out
+
+
+def test_every_command_has_a_whole_sentence_on_its_line(run: Run) -> None:
+    for words in ([], ["generate"]):
+        text = run(*words, "--help").out
+        assert max(map(len, text.splitlines())) <= 80
+        listed = re.findall(r"^  ([a-z-]+)  +(\S.*)$", text.partition("\nCommands")[2], re.MULTILINE)
+        assert all(re.fullmatch(r"[A-Z].*[^.]\.", sentence) for _, sentence in listed), listed
+        if not words:
+            expected = {parser.command_name(command) for group in parser.COMMANDS.values() for command in group}
+            assert {name for name, _ in listed} == {*expected, "generate"}
+
+
+SHARED_TITLES = ["Method", "Evidence", "Output", "Seed, time and machine"]
+
+
+@pytest.mark.parametrize(("words", "method"), [((), "auto"), (("--method", "gibbs"), "gibbs")])
+def test_options_are_in_groups_with_those_of_the_chosen_method(run: Run, words: tuple[str, ...], method: str) -> None:
+    text = run("infer", *words, "--help").out
+    titles = re.findall(r"^([A-Z][a-z, -]+):$", text, re.MULTILINE)
+    assert titles == ["Arguments", "Options", *SHARED_TITLES, f"Options of {method}"]
+    sections = dict(zip(titles, re.split(r"^[A-Z][a-z, -]+:$", text, flags=re.MULTILINE)[1:], strict=True))
+    assert "--evidence" in sections["Evidence"]
+    assert "--time-limit" in sections["Seed, time and machine"]
+    assert "--output" in sections["Output"]
+    assert ("--schedule" in sections[f"Options of {method}"]) == (method == "gibbs")
+
+
+def test_verbs_of_two_names_tell_the_other(run: Run) -> None:
+    assert "fastmix.most_probable" in run("map", "--help").out
+    assert "``fastmix map``" in (fastmix.most_probable.__doc__ or "")
+
+
+@pytest.mark.parametrize("word", [*map(str, fastmix.Status), "not-mixed", "0", "1", "2", "3", "bound"])
+def test_explain_knows_statuses_and_codes(run: Run, word: str) -> None:
+    outcome = run("explain", word)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert len(outcome.out) > 20
+    (explanation,) = json.loads(run("explain", word, "--json").out)["explanations"].values()
+    assert outcome.out == f"{explanation}\n"
+
+
+def test_explain_lists_all_and_refuses_others(run: Run) -> None:
+    assert all(str(status) in run("explain").out for status in fastmix.Status)
+    assert_refused(run("explain", "bogus"), 2, "STATUS must be one of")
+
+
+def test_help_for_a_method_has_its_options_alone(run: Run) -> None:
+    for words in (["--method", "gibbs", "--help"], ["--method=gibbs", "-h"]):
+        text = run("infer", *words).out
+        assert "--num-sweeps" in text
+        assert "--num-replicas" not in text
+        assert "--damping" not in text
 
 
 def test_version(run: Run) -> None:

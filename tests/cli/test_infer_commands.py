@@ -27,7 +27,7 @@ GUARANTEED = "fastmix: guarantee: exact up to rounding\n"  # what is said beside
 
 
 def test_infer_prints_mar_and_says_log_z(run: Run, saved: str, model: MarkovRandomField) -> None:
-    outcome = run("infer", saved, "--method", "exact")
+    outcome = run("infer", saved, "--method", "exact", "--format", "mar")
     assert outcome.code == 0
     Path("out.MAR").write_text(outcome.out)
     exact = enumerate_model(model)
@@ -124,7 +124,44 @@ def test_infer_writes_json(run: Run, saved: str, name: str) -> None:
 def test_infer_to_stdout(run: Run, saved: str) -> None:
     outcome = run("infer", saved, "-o", "-")
     assert (outcome.code, outcome.err) == (0, GUARANTEED)
-    assert outcome.out == run("infer", saved).out
+    assert outcome.out == run("infer", saved, "--format", "mar").out
+    table = run("infer", saved, "--format", "csv").out
+    assert run("infer", saved, "--format", "csv", "-o", "-").out == table
+    run("infer", saved, "-o", "out.csv")
+    assert Path("out.csv").read_text() == table
+
+
+def test_infer_prints_names_to_a_pipe(run: Run) -> None:
+    names = ["rain", "wind speed", "=sum"]
+    states = [["no", "yes"], ["calm", "breeze", "a gale"], ["\x1b[31m", "b"]]
+    unary = [[0.0, 1.0], [2.0, 0.0, -9.0], [0.0, 0.0]]
+    write_model(MarkovRandomField.from_tables(unary, [], [], variable_names=names, state_names=states), "weather.npz")
+    heading, *lines = run("infer", "weather.npz").out.splitlines()
+    assert re.split(" {2,}", heading) == ["variable", "most probable", "probability of each state"]
+    cells = [re.split(" {2,}", line) for line in lines]
+    assert cells[0] == ["rain", "yes", "no 0.268941", "yes 0.731059"]
+    assert cells[1] == ["wind speed", "calm", "calm 0.880784", "breeze 0.119201", "a gale 1.47106e-05"]
+    assert cells[2][2:] == [r"\x1b[31m 0.5", "b 0.5"]
+
+
+def test_a_pipe_gets_all_variables_and_states(run: Run) -> None:
+    model = MarkovRandomField.from_tables([[0.0] * 30] * 40, [], [])
+    write_model(model, "wide.npz")
+    outcome = run("infer", "wide.npz")
+    assert "more variables" not in outcome.err
+    assert [len(line.split()) for line in outcome.out.splitlines()[1:]] == [2 + 30] * 40
+
+
+@pytest.mark.parametrize(
+    ("words", "pattern"),
+    [
+        (["--format", "xml"], "--format must be one of table, mar, csv"),
+        (["--format", "mar", "--json"], "--format must not come with --json"),
+        (["--format", "mar", "model.npz"], "--format must be table with several models"),
+    ],
+)
+def test_formats_that_are_refused(run: Run, saved: str, words: list[str], pattern: str) -> None:
+    assert_refused(run("infer", saved, *words), 2, pattern)
 
 
 def test_model_or_evidence_from_stdin(run: Run, saved: str) -> None:
@@ -140,7 +177,8 @@ def test_model_or_evidence_from_stdin(run: Run, saved: str) -> None:
 def test_infer_nothing(run: Run) -> None:
     answer = json.loads(run("infer", "-", "--json", stdin="MARKOV 0 0").out)
     assert (answer["log_z"], answer["marginals"]) == (0.0, [])
-    assert run("infer", "-", stdin="MARKOV 0 0").out.split() == ["MAR", "0"]
+    assert run("infer", "-", "--format", "mar", stdin="MARKOV 0 0").out.split() == ["MAR", "0"]
+    assert len(run("infer", "-", stdin="MARKOV 0 0").out.splitlines()) == 1  # the headings
 
 
 def test_no_room(run: Run, tmp_path: Path) -> None:
@@ -164,7 +202,7 @@ class TestUntrusted:
         replace(monkeypatch, fastmix, "infer", shaky)
 
     def test_text(self, run: Run, saved: str) -> None:
-        outcome = run("infer", saved)
+        outcome = run("infer", saved, "--format", "mar")
         assert outcome.code == 1
         assert outcome.out.startswith("MAR\n6 2 ")
         assert "status not_converged" in outcome.err

@@ -86,14 +86,17 @@ def test_tables_for_people(run: Run) -> None:
     for words in ("status ok", "num rows 400", "num edges 10", "moments enumeration", "norm inf, bound 0.9",
                   "validation log likelihood -"):  # fmt: skip
         assert words in text
+    assert "advice" not in text
     assert read_model("model.npz").variable_names == ("a", "b", "c", "d", "e")
     code, out, _ = run("score", "model.npz", "named.csv", "--target", "a,c")
     assert code == 0
     for word in ("log likelihood", "pseudo log likelihood", "conditional log likelihood", "log z"):
         assert word in out
+    assert "advice" not in out
     code, out, err = run("learn", "train.csv")
     assert (code, out.split("\n")[0]) == (0, "MARKOV")
     assert "num rows 400" in err
+    assert "advice" not in err
 
 
 @pytest.mark.parametrize(
@@ -155,10 +158,31 @@ def test_options(run: Run, options: str) -> None:
         ("-o a.npz --checkpoint a.npz", "must be two files"),
         ("-o - --json", "must not both write to stdout"),
         ("--ridge 0 --num-states 3", "state 2 of column 0 never occurs"),
+        ("--missing much", "--missing must"),
     ],
 )
 def test_what_is_asked_for_is_refused(run: Run, options: str, pattern: str) -> None:
     assert_refused(run("learn", "train.csv", *options.split()), 2, pattern)
+
+
+def test_missing_values(run: Run) -> None:
+    """A number that stands for them, none at all, or the usual one."""
+    rows = table(200).astype(int)
+    gaps = np.where(np.random.default_rng(0).random(rows.shape) < 0.1, 9, rows)
+    Path("gaps.csv").write_text(text_of(gaps))
+    options = ["-o", "model.npz", "--seed", "0", "--json", "--objective", "pseudo-likelihood"]
+    assert_refused(run("learn", "gaps.csv", *options, "--num-states", "2"), 3, "gaps.csv:")
+    assert_refused(run("learn", "gaps.csv", *options, "--num-states", "2", "--missing", "none"), 3, "gaps.csv:")
+    outcome = run("learn", "gaps.csv", "-o", "model.npz", "--seed", "0", "--missing", "9")
+    assert outcome.code == 0, outcome.err
+    assert set(read_model("model.npz").num_states.tolist()) == {2}
+    for word in ("auto", "none"):
+        assert run("learn", "train.csv", "--missing", word, *options).code == 0
+
+
+def test_both_tables_cannot_come_from_stdin(run: Run) -> None:
+    outcome = run("learn", "-", "--validation", "-", stdin=text_of(table(20)))
+    assert_refused(outcome, 2, "DATA and --validation")
 
 
 @pytest.mark.parametrize(

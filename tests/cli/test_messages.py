@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
 import random
 import re
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ import numpy as np
 import pytest
 from cli_helpers import Run, assert_refused
 
-from fastmix import _checks, _clock, cli
-from fastmix.cli import options
+from fastmix import _checks, _clock
+from fastmix.cli import files
+from fastmix.cli.options import arguments_of, names_of
+from fastmix.cli.parser import COMMANDS, command_name
 from fastmix.io import write_model
 from fastmix.io.answers import csv_cell
 from fastmix.model import MarkovRandomField
@@ -29,7 +34,8 @@ TINY = {
 
 
 def limited_commands() -> list[str]:
-    taken = {name.rstrip("_").replace("_", "-") for name, (_, asked) in options._TAKEN.items() if "time_limit" in asked}
+    commands = [command for group in COMMANDS.values() for command in group]
+    taken = {command_name(command) for command in commands if "time_limit" in arguments_of(command)}
     assert taken == set(TINY)
     return sorted(taken)
 
@@ -60,16 +66,16 @@ def test_the_default_limit_in_the_help_is_that_of_the_call(
     found = {limit for limit in limits if limit is not None}
     if verb in ("temper", "sample"):
         assert (said, found) == ("60", set())
-        from fastmix.methods.base import find_method
+        from fastmix.method import find_method
 
-        assert find_method("gibbs" if verb == "sample" else "tempered")().budget() == 60.0
+        assert find_method("gibbs" if verb == "sample" else "tempered")().default_limit() == 60.0
     else:
         assert found == (set() if said == "None" else {float(said)})
 
 
 def test_hints_to_extras_can_be_followed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is on no index: what is said works in the folder of its source."""
-    with pytest.raises(ImportError, match=re.escape("pip install '.[plot]' in the folder")):
+    with pytest.raises(ImportError, match=r"pip install .*\[plot\]"):
         _checks.require("fastmix_is_not_here", extra="plot", purpose="pictures")
     source = Path(_checks.__file__).parent
     for path in source.rglob("*.py"):
@@ -128,10 +134,10 @@ NUMBERS = [
     "learn data.csv --num-chains {} --moments sampled", "learn data.csv --max-iter {}", "learn data.csv --weights {}",
     "score model.npz data.csv --target {}", "score model.npz data.csv --tol {}",
     "generate ising-tree --num-variables {}",
-    "generate ising-grid --coupling-max {}", "denoise picture.png -o out.png --labels {}",
+    "generate ising-grid --coupling-max {}", "denoise picture.png -o out.png --num-labels {}",
     "denoise picture.png -o out.png --size {}x{}", "denoise picture.png -o out.png --coupling {}",
     "denoise picture.png -o out.png --data-weight {}", "denoise picture.png -o out.png --max-pixels {}",
-    "denoise picture.png -o out.png --simulate-noise --noise {}", "experiment potts -o out --trials {}",
+    "denoise picture.png -o out.png --simulate-noise --noise {}", "experiment potts -o out --num-trials {}",
     "experiment potts -o out --num-workers {}",
 ]  # fmt: skip
 
@@ -161,7 +167,7 @@ def test_pixels_may_count_for_nothing(run: Run, tmp_path: Path, weight: str) -> 
 
     rng = np.random.default_rng(0)
     Image.fromarray(rng.integers(0, 256, (9, 7), dtype=np.uint8)).save("noise.png")
-    for labels in ([], ["--labels", "2"], ["--labels", "3"]):
+    for labels in ([], ["--num-labels", "2"], ["--num-labels", "3"]):
         line = ["denoise", "noise.png", "-o", "out.png", "--data-weight", weight, "--seed", "1", *labels]
         outcome = run(*line, "--method", "loopy-bp")
         assert outcome.code in (0, 1), outcome
@@ -222,14 +228,36 @@ def test_every_name_comes_back() -> None:
 
 
 def test_seconds_between_checkpoints_go_with_checkpoints(run: Run, saved: str) -> None:
-    from fastmix.methods.base import METHODS, find_method, options_of
+    from fastmix.method import METHODS, find_method, options_of
 
     for method in METHODS:
         known = set(options_of(find_method(method)))
         assert ("checkpoint" in known) == ("checkpoint_seconds" in known), method
-    for command in cli._COMMANDS:
-        if command.__name__ in options._TAKEN:
-            known = options.names_of(command)
-            assert ("checkpoint" in known) == ("checkpoint_seconds" in known), command
+    for command in (command for group in COMMANDS.values() for command in group):
+        known = names_of(command)
+        assert ("checkpoint" in known) == ("checkpoint_seconds" in known), command
     line = ["infer", saved, "--method", "projected", "--num-sweeps", "50", "--checkpoint", "run.ck"]
     assert run(*line, "--checkpoint-seconds", "0").code in (0, 1)
+
+
+# -- what is waited for -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_pipe_without_a_writer_is_named(
+    run: Run, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(files, "PIPE_NOTICE_SECONDS", 0.05 if late else 60.0)
+    content = Path(saved).read_bytes()
+    os.mkfifo("pipe")
+
+    def feed() -> None:
+        time.sleep(0.5 if late else 0.0)
+        Path("pipe").write_bytes(content)
+
+    writer = threading.Thread(target=feed)
+    writer.start()
+    outcome = run("infer", "pipe", "--method", "exact")
+    writer.join()
+    assert outcome.code == 0
+    assert ("waiting for what is written to the pipe pipe" in outcome.err) == late

@@ -17,9 +17,10 @@ import pytest
 from cli_helpers import Run, assert_refused, command, files, run_process, start_process
 
 from fastmix import instances
+from fastmix._locks import lock_file
 from fastmix.io import files as io_files
 from fastmix.io import write_model
-from fastmix.io.files import _host, _lock, atomic_write
+from fastmix.io.files import _host, atomic_write
 
 LONG = ["--num-sweeps", "3000000", "--burn-in", "10", "--num-chains", "64", "--seed", "1"]
 
@@ -158,7 +159,7 @@ def test_exit_codes_do_not_depend_on_stderr(tmp_path: Path, words: str, expected
 
 def test_leftovers_of_killed_runs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that nobody writes any more, and nothing else."""
-    monkeypatch.setattr(io_files, "_SWEPT", set())
+    monkeypatch.setattr(io_files, "SWEPT", set())
     dead, alive = (tmp_path / f".fastmix-{_host()}-{k:016x}.tmp" for k in range(2))
     others = [tmp_path / ".fastmix-00000000-0123456789abcdef.tmp", tmp_path / ".fastmix-0123456789abcdef.tmp"]
     others += [tmp_path / f".fastmix-{_host()}-x.txt", tmp_path / "x.tmp"]
@@ -167,12 +168,12 @@ def test_leftovers_of_killed_runs_are_removed(tmp_path: Path, monkeypatch: pytes
         path.write_text("half")
     link.symlink_to(others[0])
     descriptor = os.open(alive, os.O_WRONLY)
-    assert _lock(descriptor)
+    assert lock_file(descriptor)
     with atomic_write(tmp_path / "out.txt") as stream:
         stream.write("whole")
     assert {path.name for path in tmp_path.iterdir()} == {p.name for p in (alive, link, *others)} | {"out.txt"}
     os.close(descriptor)
-    monkeypatch.setattr(io_files, "_SWEPT", set())
+    monkeypatch.setattr(io_files, "SWEPT", set())
     with atomic_write(tmp_path / "out.txt") as stream:
         stream.write("whole")
     assert not alive.exists()
@@ -181,7 +182,7 @@ def test_leftovers_of_killed_runs_are_removed(tmp_path: Path, monkeypatch: pytes
 def test_files_that_are_being_written_are_no_leftovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with atomic_write(tmp_path / "one.txt") as one:
         one.write("first")
-        monkeypatch.setattr(io_files, "_SWEPT", set())
+        monkeypatch.setattr(io_files, "SWEPT", set())
         with atomic_write(tmp_path / "two.txt") as two:
             two.write("second")
     assert (tmp_path / "one.txt").read_text() == "first"

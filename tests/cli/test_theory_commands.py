@@ -273,8 +273,9 @@ def test_interrupt_reports_what_was_collected(tmp_path):
 def test_bracket_as_lines_and_as_json(run):
     code, out, err = run("bracket", "weak.uai", "--seed", 1)
     assert code == 0
-    assert len(out.splitlines()) == 72
-    variable, state, low, high = out.splitlines()[1].split()
+    assert out.splitlines()[0].split() == ["variable", "state", "lower", "upper"]
+    assert len(out.splitlines()) == 73
+    variable, state, low, high = out.splitlines()[2].split()
     assert (variable, state) == ("0", "1")
     assert float(low) <= float(high)
     assert "proven; exact" in err
@@ -308,6 +309,8 @@ def test_infer_with_a_bracket(run):
     assert code == 0
     data = json.loads(out)
     assert data["bracket"]["exact"] is True
+    assert 0.0 < data["bracket"]["seconds"] <= data["seconds"]
+    assert data["bracket"]["provenance"] == data["provenance"]
     code, _, err = run("infer", "weak.uai", "--bracket")
     assert code == 0
     assert "bracket: " in err

@@ -14,9 +14,9 @@ from test_exact_draws import chi_square_p
 import oracle
 import strategies
 from fastmix import MarkovRandomField, ModelError, ResourceError, Status, draw_exact, infer
-from fastmix._clock import Clock
-from fastmix.errors import ImpossibleEvidenceError
-from fastmix.exact import enumerate_model, infer_exact, junction_tree, plan_junction_tree, planner, program
+from fastmix._clock import Clock, OutOfTimeError
+from fastmix.errors import ImpossibleEvidenceError, ImpossibleModelError
+from fastmix.exact import elimination, enumerate_model, infer_exact, plan_model_elimination, planner, program
 from fastmix.exact.solver import plan_exact
 from fastmix.exact.twins import count_twins
 from fastmix.graphs import complete_bipartite_edges, complete_edges, grid_edges
@@ -26,10 +26,10 @@ from fastmix.testing import assert_conforms, assert_distributions, assert_margin
 
 def run_tree(model, arithmetic):
     """Calibrate in one given arithmetic, with nothing folded away before."""
-    tree = plan_junction_tree(model, memory_limit=1e9)
-    with mock.patch.object(program, "_LOG_RANGE", -1.0 if arithmetic == "log" else program._LOG_RANGE):
+    tree = plan_model_elimination(model, memory_limit=1e9)
+    with mock.patch.object(program, "MAX_LOG_RANGE", -1.0 if arithmetic == "log" else program.MAX_LOG_RANGE):
         answer = tree.calibrate()
-    assert answer.arithmetic == arithmetic or not tree.tree.sequence.steps
+    assert answer.arithmetic == arithmetic or not tree.elimination.plan.steps
     return answer[:3]
 
 
@@ -59,7 +59,7 @@ def test_enumeration_equals_the_oracle(model):
 @pytest.mark.parametrize("arithmetic", ["linear", "log"])
 @pytest.mark.parametrize("seed", strategies.seeds(40, quick=6))
 def test_every_engine_and_arithmetic(seed, arithmetic, compiled, monkeypatch):
-    monkeypatch.setattr(junction_tree, "_compiler_is_loaded", lambda: compiled)
+    monkeypatch.setattr(elimination, "compiler_is_loaded", lambda: compiled)
     rng = np.random.default_rng(seed)
     model = oracle.random_model(
         rng, num_variables=6, max_states=4, edge_probability=0.6, scale=2.0, forbidden_probability=0.1 * (seed % 2)
@@ -81,8 +81,8 @@ def test_every_engine_and_arithmetic(seed, arithmetic, compiled, monkeypatch):
 )
 def test_layouts_of_large_tables_change_nothing(model, arithmetic, monkeypatch):
     large = run_tree(model, arithmetic)
-    assert plan_junction_tree(model, memory_limit=1e9).tree.order.max_entries > 1 << 13
-    monkeypatch.setattr(planner, "_LAYOUT_ENTRIES", 1 << 60)
+    assert plan_model_elimination(model, memory_limit=1e9).elimination.order.max_entries > 1 << 13
+    monkeypatch.setattr(planner, "MIN_LAYOUT_ENTRIES", 1 << 60)
     plain = run_tree(model, arithmetic)
     for a, b in zip(large, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
@@ -90,15 +90,15 @@ def test_layouts_of_large_tables_change_nothing(model, arithmetic, monkeypatch):
 
 @pytest.mark.parametrize("seed", strategies.seeds(60, quick=8))
 def test_hanging_trees_summed_out_before(seed, monkeypatch):
-    monkeypatch.setattr(junction_tree, "_LEAVES", 0)
+    monkeypatch.setattr(elimination, "MIN_COMPILED_LEAVES", 0)
     rng = np.random.default_rng(seed)
     model = oracle.random_model(
         rng, num_variables=7, max_states=3, edge_probability=(0.15, 0.25, 0.4)[seed % 3], scale=2.0,
         forbidden_probability=0.1 * (seed % 2),
     )  # fmt: skip
-    tree = plan_junction_tree(model, memory_limit=1e9)
+    tree = plan_model_elimination(model, memory_limit=1e9)
     assert_matches_oracle(model, *tree.calibrate()[:3])
-    assert tree.total_entries >= tree.tree.order.total_entries
+    assert tree.total_entries >= tree.elimination.order.total_entries
     draws = tree.draw(2000, np.random.default_rng(seed))
     assert np.isfinite(model.log_weight(draws)).all()
     for v, p in enumerate(oracle.node_marginals(model)):
@@ -107,7 +107,7 @@ def test_hanging_trees_summed_out_before(seed, monkeypatch):
 
 
 def test_draws_of_trees_have_the_joint_distribution(monkeypatch):
-    monkeypatch.setattr(junction_tree, "_LEAVES", 0)
+    monkeypatch.setattr(elimination, "MIN_COMPILED_LEAVES", 0)
     rng = np.random.default_rng(2)
     tables = [rng.normal(size=(2, 3)), rng.normal(size=(3, 4))]
     tables[1][0, 2] = -np.inf
@@ -131,12 +131,12 @@ def test_large_forests_and_stars():
 
 
 def test_contradictions_in_trees_are_refused(monkeypatch):
-    monkeypatch.setattr(junction_tree, "_LEAVES", 0)
+    monkeypatch.setattr(elimination, "MIN_COMPILED_LEAVES", 0)
     never = np.full((2, 2), -np.inf)
     never[0, 0] = 0.0
     model = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2)], [never, np.roll(never, 3).reshape(2, 2)])
-    with pytest.raises(ModelError, match="no configuration"):
-        plan_junction_tree(model, memory_limit=1e9).calibrate()
+    with pytest.raises(ImpossibleModelError):
+        plan_model_elimination(model, memory_limit=1e9).calibrate()
 
 
 def test_conformance():
@@ -232,34 +232,36 @@ def test_evidence_by_name():
 def test_impossible_models_are_refused_in_words():
     hard = np.array([[-np.inf, 0.0], [0.0, -np.inf]])
     odd_cycle = MarkovRandomField.from_tables(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], [hard] * 3)
-    with pytest.raises(ModelError, match="no configuration"):
+    with pytest.raises(ImpossibleModelError):
         infer_exact(odd_cycle)
-    with pytest.raises(ModelError, match="impossible"):
+    with pytest.raises(ImpossibleEvidenceError):
         infer(MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [hard]), evidence={0: 0, 1: 0})
 
 
 def test_memory_limit_is_kept_before_allocation():
     model = ising_grid(30, 30, coupling_max=1.0, seed=0)
-    with pytest.raises(ResourceError, match=r"treewidth 3\d.*over the limit of 1 GiB") as info:
+    with pytest.raises(ResourceError, match=r"treewidth 3\d") as info:
         infer(model, method="exact", memory_limit=2**30)
     assert info.value.treewidth >= 30
     assert info.value.required_bytes > info.value.limit_bytes == 2**30
-    with pytest.raises(ValueError, match="memory_limit must be a positive number of bytes, got 0"):
+    with pytest.raises(ValueError, match="memory_limit"):
         infer(model, method="exact", memory_limit=0)
 
 
 def test_dense_graphs_are_refused_at_once():
     model = random_tables(complete_edges(300), 2, scale=0.1, seed=0)
-    with pytest.raises(ResourceError, match="at least 299"):
+    with pytest.raises(ResourceError) as info:
         infer(model, method="exact")
-    with pytest.raises(ResourceError, match="at least 699"):
+    assert info.value.treewidth == 299
+    with pytest.raises(ResourceError) as info:
         infer(MarkovRandomField.potts(complete_edges(700), coupling=0.1, num_states=3), method="exact")
+    assert info.value.treewidth == 699
 
 
 def test_required_bytes_bounds_the_messages():
     model = ising_grid(14, 14, coupling_max=1.0, seed=0)
-    tree = plan_junction_tree(model, memory_limit=1e9)
-    stored = 8 * sum(tree.tree.sequence.sizes)
+    tree = plan_model_elimination(model, memory_limit=1e9)
+    stored = 8 * sum(tree.elimination.plan.sizes)
     assert stored <= tree.required_bytes <= 3 * stored
 
 
@@ -278,17 +280,17 @@ def test_twins_equal_enumeration(seed, monkeypatch):
     assert twins is not None
     assert twins.model.num_variables < model.num_variables
 
-    original = junction_tree.plan_junction_tree
+    original = elimination.plan_model_elimination
 
     def refuse_once(candidate, **kwargs):
         if candidate.num_variables == model.num_variables:
             raise ResourceError("pretended")
         return original(candidate, **kwargs)
 
-    monkeypatch.setattr("fastmix.exact.solver.plan_junction_tree", refuse_once)
-    monkeypatch.setattr("fastmix.exact.solver.kept_tree", lambda *_: None)
+    monkeypatch.setattr("fastmix.exact.solver.plan_model_elimination", refuse_once)
+    monkeypatch.setattr("fastmix.exact.solver.kept_elimination", lambda *_: None)
     result = infer(model)
-    assert result.stats["counting_variables"] >= 1
+    assert result.stats["num_counting_variables"] >= 1
     assert_marginals_close(result, model, atol=1e-10)
     draws = draw_exact(model, num_draws=2000, seed=seed)
     assert np.isfinite(model.log_weight(draws)).all()
@@ -318,7 +320,7 @@ def test_twins_in_factors_equal_enumeration(seed):
     twins = count_twins(model)
     assert twins is not None
     assert sorted(map(len, twins.groups)) == sorted(map(len, groups))
-    answer = plan_junction_tree(twins.model, memory_limit=1e9).calibrate()
+    answer = plan_model_elimination(twins.model, memory_limit=1e9).calibrate()
     nodes, edges = twins.expand_marginals(answer.marginals, answer.factor_marginals)
     every = np.array(list(itertools.product(*map(range, counts))))
     weights = model.log_weight(every)
@@ -328,12 +330,27 @@ def test_twins_in_factors_equal_enumeration(seed):
     np.testing.assert_allclose(nodes, np.concatenate(expected), atol=1e-10)
     pairs = [np.bincount(every[:, i] * counts[j] + every[:, j], p, counts[i] * counts[j]) for i, j in model.edges]
     np.testing.assert_allclose(edges, np.concatenate(pairs), atol=1e-10)
-    draws = twins.expand_draws(plan_junction_tree(twins.model, memory_limit=1e9).draw(500, rng), rng)
+    draws = twins.expand_draws(plan_model_elimination(twins.model, memory_limit=1e9).draw(500, rng), rng)
     assert np.isfinite(model.log_weight(draws)).all()
     # One table that differs, and the two groups fall apart.
     factors[-2] = (factors[-2][0], triple + rng.normal(size=triple.shape))
     other = count_twins(MarkovRandomField.from_factors(counts, factors))
     assert other is None or len(other.groups) > len(twins.groups)
+
+
+def test_twins_without_neighbors_are_not_counted_together():
+    edges = complete_bipartite_edges(2, 3)
+    with_others = count_twins(MarkovRandomField.ising(edges, 0.5, np.zeros(9)))
+    assert with_others is not None
+    assert sorted(map(len, with_others.groups)) == [1, 1, 1, 1, 2, 3]
+    assert count_twins(MarkovRandomField.ising([], 0.0, np.zeros(9))) is None
+
+
+def test_twins_for_which_there_is_no_time_are_not_counted():
+    model = MarkovRandomField.ising(complete_bipartite_edges(60, 60), 0.1, np.zeros(120))
+    assert count_twins(model, Clock(60.0)) is not None
+    with pytest.raises(OutOfTimeError):
+        count_twins(model, Clock(0.1))
 
 
 def test_no_twins_is_said():
@@ -353,17 +370,17 @@ def plain_results() -> list:
         assert_marginals_close(answer, other, atol=1e-9)
         results.append([answer.stats["arithmetic"], answer.node_marginals.tolist()])
     assert [arithmetic for arithmetic, _ in results] == ["linear", "log"]
-    kept = plan_junction_tree(model, memory_limit=1e9)
+    kept = plan_model_elimination(model, memory_limit=1e9)
     first, _, second = kept.calibrate(), kept.calibrate(), kept.calibrate()
-    assert kept.tree.sequence.program is not None
+    assert kept.elimination.plan.program is not None
     np.testing.assert_allclose(first.factor_marginals, second.factor_marginals, atol=1e-12)
     results.append([second.log_z, second.marginals.tolist(), second.factor_marginals.tolist()])
-    with mock.patch.object(junction_tree, "_LEAVES", 0):
+    with mock.patch.object(elimination, "MIN_COMPILED_LEAVES", 0):
         tree = random_tables([(0, 1), (1, 2), (1, 3)], [2, 3, 2, 4], scale=1.0, seed=0)
         answer = infer_exact(tree)
         assert_marginals_close(answer, tree, atol=1e-9)
         draws = draw_exact(tree, num_draws=50, seed=0)
-        results.append([answer.log_z, answer.node_marginals.tolist(), draws.tolist()])
+        results.append([answer.log_z, answer.node_marginals.tolist(), draws.states.tolist()])
     return results
 
 
@@ -391,7 +408,7 @@ def test_calls_on_one_model_agree_with_the_oracle(seed):
             assert answer.marginal(variable)[state] == 1.0
             np.testing.assert_allclose(answer.node_marginals, plain.node_marginals, atol=1e-11)
             np.testing.assert_allclose(answer.edge_marginals, plain.edge_marginals, atol=1e-11)
-    assert model.structure.__dict__["exact_tree"].sequence.program is not None
+    assert model.structure.__dict__["exact_elimination"].plan.program is not None
 
 
 def test_impossible_evidence_at_every_call():

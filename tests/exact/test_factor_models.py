@@ -88,5 +88,5 @@ def test_draws_have_the_right_frequencies() -> None:
 def test_other_methods_refuse_in_one_sentence(method: str) -> None:
     from fastmix import UnfitMethodError
 
-    with pytest.raises(UnfitMethodError, match="factors over three or more variables"):
+    with pytest.raises(UnfitMethodError, match="factors"):
         infer(random_model(1, False), method=method)

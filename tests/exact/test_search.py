@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fastmix import graphs
 from fastmix._clock import Clock
-from fastmix.exact import greedy
+from fastmix.exact import greedy_kernels
 from fastmix.exact.search import _sweep_estimate, find_order, order_cost, treewidth_bounds
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
 
@@ -88,7 +88,7 @@ def test_cost_is_that_of_naive_elimination():
 @pytest.mark.parametrize("cheap", [True, False])
 def test_found_orders_are_permutations_and_near_the_best(cheap, monkeypatch):
     if not cheap:
-        monkeypatch.setattr("fastmix.exact.search.CHEAP", 0)
+        monkeypatch.setattr("fastmix.exact.search.CHEAP_ENTRIES", 0)
     rng = np.random.default_rng(1)
     for _ in range(25):
         n = int(rng.integers(1, 7))
@@ -217,19 +217,19 @@ def test_a_large_tree_and_a_long_strip() -> None:
 
 
 def test_edges_are_checked() -> None:
-    with pytest.raises(ValueError, match="edges must hold indices from 0 and below"):
+    with pytest.raises(ValueError, match="edges"):
         treewidth_bounds(1, [(0, 1)])
 
 
 def test_no_search_where_no_order_can_be_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """A complete graph without a perfect matching has width 28 at least: the first run is as good as any."""
-    runs, original = [], greedy.eliminate
+    runs, original = [], greedy_kernels.eliminate
 
     def eliminate(*arguments: Any) -> Any:
         runs.append(1)
         return original(*arguments)
 
-    monkeypatch.setattr(greedy, "eliminate", eliminate)
+    monkeypatch.setattr(greedy_kernels, "eliminate", eliminate)
     pairs = [(i, j) for i in range(30) for j in range(i + 1, 30) if j != i + 15]
     assert find_order([2] * 30, pairs, max_entries=1e8).width >= 28
     assert len(runs) == 1
@@ -254,5 +254,5 @@ def test_the_search_is_patient_without_a_limit():
     rows = np.array([[6], [5], [3]], dtype=np.uint64)
     order = np.empty(3, dtype=np.int64)
     arguments = rows, np.zeros(3), np.zeros(3), np.array([0.0, 1.0, 0.0, 0.0]), 1e9, order
-    assert greedy.eliminate(*arguments) == 3.0
-    assert greedy.eliminate(*arguments, 2.0) == np.inf
+    assert greedy_kernels.eliminate(*arguments) == 3.0
+    assert greedy_kernels.eliminate(*arguments, 2.0) == np.inf

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fastmix.experiments import EXPERIMENTS, Settings
-from fastmix.experiments.plan import Case, MethodCall, derive_seed
+from fastmix.experiments.plan import Case, MethodCall
 
 CASE = Case("ising-grid", 3, {"rows": 4, "cols": 4, "kind": "mixed", "strength": 2.0}, seed=0)
 
@@ -16,11 +16,12 @@ def keys(name: str, settings: Settings) -> list[str]:
 
 
 def test_seeds_differ_by_purpose_and_are_stable() -> None:
-    seeds = [derive_seed(seed, word, trial) for seed in range(5) for word in ("a", "b") for trial in range(20)]
+    cases = [replace(CASE, seed=seed, trial=trial) for seed in range(5) for trial in range(20)]
+    seeds = [case.seed_of(name) for case in cases for name in ("truth", "gibbs")]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert derive_seed(7, "gibbs", 1) == derive_seed(7, "gibbs", 1)
-    assert derive_seed(0, "ab", "c") != derive_seed(0, "a", "bc")  # words do not run into each other
+    assert CASE.seed_of("gibbs") == replace(CASE, payload=b"pixels").seed_of("gibbs")
+    assert CASE.seed_of("gibbs") != replace(CASE, parameters={**CASE.parameters, "rows": 5}).seed_of("gibbs")
 
 
 def test_key_depends_on_all_that_changes_a_row() -> None:
@@ -40,17 +41,29 @@ def test_key_depends_on_all_that_changes_a_row() -> None:
     assert len({case.row_key(one) for case, one in changed} | {key}) == len(changed) + 1
 
 
+def test_kinds_and_strengths_are_those_that_were_asked_for() -> None:
+    settings = Settings(num_trials=2, kinds=["attractive"], strengths=[3, 1.0, 3])
+    cases = EXPERIMENTS["strength-grid"].cases(settings)
+    chosen = [(case.parameters["kind"], case.parameters["strength"]) for case in cases]
+    assert chosen == [("attractive", 1.0), ("attractive", 3.0)] * 2
+    assert set(keys("strength-grid", settings)) < set(keys("strength-grid", Settings(num_trials=2)))
+
+
 def test_settings_refuse_what_is_not_valid() -> None:
     for options, message in (
-        ({"trials": 0}, "trials must be"),
-        ({"trials": True}, "trials must be"),
+        ({"num_trials": 0}, "num_trials must be"),
+        ({"num_trials": True}, "num_trials must be"),
         ({"seed": -1}, "seed must be"),
         ({"seed": 0.5}, "seed must be"),
+        ({"kinds": ["odd"]}, "kinds must be"),
+        ({"kinds": []}, "kinds must name"),
+        ({"strengths": [-1.0]}, "strengths must be"),
+        ({"strengths": []}, "strengths must have"),
     ):
         with pytest.raises(ValueError, match=message):
             Settings(**options)
     experiment = EXPERIMENTS["norms"]
-    with pytest.raises(ValueError, match=r"methods must be among euclidean, piecewise, .*, got 'magic'"):
+    with pytest.raises(ValueError, match=r"^methods .*got 'magic'"):
         experiment.calls(Settings(methods=("magic",)))
     with pytest.raises(ValueError, match="at least one"):
         experiment.calls(Settings(methods=()))
@@ -62,7 +75,7 @@ def test_settings_refuse_what_is_not_valid() -> None:
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "denoise"])
 def test_plan_has_every_row_once(name: str) -> None:
-    found = keys(name, Settings(trials=2))
+    found = keys(name, Settings(num_trials=2))
     assert found
     assert len(set(found)) == len(found)
 
@@ -89,7 +102,7 @@ def test_plan_is_that_of_the_paper() -> None:
 
 
 def test_figures_of_samples_and_norms_share_the_runs_of_the_strengths() -> None:
-    settings = Settings(trials=2)
+    settings = Settings(num_trials=2)
     grid = set(keys("strength-grid", settings))
     assert set(keys("samples-grid", settings)) <= grid
     assert set(keys("samples-random", settings)) <= set(keys("strength-random", settings))

@@ -25,7 +25,7 @@ pytest.importorskip("matplotlib")
 
 NAME = "strength-random"
 METHODS = ("loopy-bp", "euclidean")
-OPTIONS: dict[str, Any] = {"trials": 2, "quick": True, "methods": METHODS, "seed": 3}
+OPTIONS: dict[str, Any] = {"num_trials": 2, "quick": True, "methods": METHODS, "seed": 3}
 NUM_ROWS = 2 * 2 * 2 * len(METHODS)
 
 
@@ -90,10 +90,10 @@ def test_threads_give_the_same_file(reference: Path, tmp_path: Path) -> None:
 
 
 def test_rows_of_other_settings_are_left_out(reference: Path, tmp_path: Path) -> None:
-    run(tmp_path, trials=1, seed=4)
+    run(tmp_path, num_trials=1, seed=4)
     ours, theirs = (Journal(folder, NAME).read() for folder in (tmp_path, reference))
     assert not {row["key"] for row in ours} & {row["key"] for row in theirs}
-    one = Settings(trials=1, quick=True, methods=("loopy-bp",), seed=3)
+    one = Settings(num_trials=1, quick=True, methods=("loopy-bp",), seed=3)
     rows, planned = completed_rows(reference, EXPERIMENTS[NAME], one)
     assert len(rows) == planned
     assert [row["method"] for row in rows] == ["loopy-bp"] * (NUM_ROWS // 4)
@@ -125,20 +125,20 @@ def test_an_instance_that_cannot_be_built_is_recorded(tmp_path: Path, monkeypatc
         raise MemoryError(f"too large: {case.problem}")
 
     monkeypatch.setattr(trials, "build", refuse)
-    result = run(tmp_path, trials=1)
+    result = run(tmp_path, num_trials=1)
     assert result.num_failed == result.num_rows == NUM_ROWS // 2
     assert result.report.exists()
 
 
 def test_bad_arguments_leave_nothing_behind(tmp_path: Path) -> None:
     for name, options, message in (
-        ("magic", {}, "experiment must be one of strength-grid.*all, got 'magic'"),
-        ("timing", {"methods": ["mean-field"]}, "methods must be among"),
-        ("timing", {"methods": []}, "methods must name at least one"),
-        ("timing", {"trials": 0}, "trials must be"),
+        ("magic", {}, r"^name of .*experiment .*got 'magic'"),
+        ("timing", {"methods": ["mean-field"]}, r"^methods .*'mean-field'"),
+        ("timing", {"methods": []}, r"^methods "),
+        ("timing", {"num_trials": 0}, r"^num_trials "),
         ("timing", {"num_workers": 0}, "num_workers must be"),
-        ("denoise", {"images": str(tmp_path / "none")}, "images must be a folder"),
-        ("timing", {"num_workers": 2, "executor": InThisProcess()}, "num_workers must not come with an executor"),
+        ("denoise", {"images": str(tmp_path / "none")}, r"^images .*folder"),
+        ("timing", {"num_workers": 2, "executor": InThisProcess()}, r"^num_workers .*executor"),
     ):
         with pytest.raises(ValueError, match=message):
             run_experiment(name, tmp_path / "out", **options)
@@ -153,7 +153,7 @@ def test_interrupt_leaves_a_report_and_goes_on_later(reference: Path, tmp_path: 
         if progress.done >= 10:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="what there is so far") as stopped:
+    with pytest.raises(Interrupted) as stopped:
         run(tmp_path, progress=stop)
     result = stopped.value.result
     assert (result.status, result.num_rows, result.num_run) == (Status.INTERRUPTED, 10, 10)
@@ -190,9 +190,9 @@ def test_rows_that_the_executor_lost_run_again(
 
 def test_a_task_that_kills_its_process_is_a_failure(tmp_path: Path) -> None:
     killed = type("KilledWorker", (Exception,), {})("four workers died")
-    result = run(tmp_path, InThisProcess(0, killed), trials=1)
+    result = run(tmp_path, InThisProcess(0, killed), num_trials=1)
     assert (result.status, result.num_failed) == (Status.OK, NUM_ROWS // 2)
-    result = run(tmp_path, trials=1)
+    result = run(tmp_path, num_trials=1)
     assert (result.num_run, result.num_failed) == (0, NUM_ROWS // 2)  # such rows stay
 
 
@@ -212,7 +212,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs the list of processes from Linux")
 def test_a_killed_run_leaves_no_workers_and_ends_with_the_same_file(tmp_path: Path) -> None:
-    options = {"trials": 5}
+    options = {"num_trials": 5}
     run(tmp_path / "reference", **options)
     expected, folder, script = file_of(tmp_path / "reference"), tmp_path / "out", tmp_path / "script.py"
     script.write_text(SCRIPT.format(helpers=str(Path(__file__).parent), name=NAME, options={**OPTIONS, **options}))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fastmix import infer, project
+from fastmix._context import stream_seed
 from fastmix.denoising import add_noise, denoising_model
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.experiments import EXPERIMENTS, Settings
@@ -24,8 +25,8 @@ from fastmix.experiments.trials import (
     trace_points,
 )  # fmt: skip
 from fastmix.instances import ising_grid
-from fastmix.methods.sampler import sample
 from fastmix.projection import PAPER_STEP, PiecewiseKL
+from fastmix.sampling.sample import sample
 
 MODEL = ising_grid(4, 4, coupling_max=1.0, attractive=True, seed=0)
 TRUTH = infer(MODEL, method="exact").node_marginals
@@ -88,7 +89,9 @@ def test_methods_are_the_public_functions() -> None:
     divergence = PiecewiseKL(pieces="rows-and-columns", smoothing=0.0)
     closest = project(strong, norm_bound=2.5, divergence=divergence, step=PAPER_STEP, seed=5).model
     options = {"num_chains": 1, "burn_in": 0, "num_sweeps": 30_000, "estimator": "counts"}
-    np.testing.assert_array_equal(answer.node_marginals, sample(closest, seed=4, **options).node_marginals)
+    np.testing.assert_array_equal(
+        answer.node_marginals, sample(closest, seed=stream_seed(5, "sample"), **options).node_marginals
+    )
     for choice in ({"norm": "spectral"}, {"norm": "inf"}, {"solver": "paper-once"}):
         answer = run_method(strong, MethodCall("x", projected("euclidean", **choice)), seed=1)
         assert answer.facts["norm_after"] <= 2.5 + 1e-9
@@ -103,9 +106,9 @@ def test_samplers_run_one_chain_that_counts_states() -> None:
 
 
 def test_unknown_methods_are_refused() -> None:
-    with pytest.raises(ValueError, match="a method without sweeps must be one of mean-field, loopy-bp, got 'magic'"):
+    with pytest.raises(ValueError, match=r"^a method without sweeps .*got 'magic'"):
         run_method(MODEL, MethodCall("magic"), seed=0)
-    with pytest.raises(ValueError, match=r"divergence must be one of .*euclidean, kl, piecewise-kl, reversed-kl"):
+    with pytest.raises(ValueError, match=r"^divergence .*reversed-kl.*'magic'"):
         run_method(MODEL, MethodCall("x", {**projected("euclidean"), "divergence": "magic"}), seed=0)
 
 
@@ -147,7 +150,7 @@ def test_a_photograph_is_run_like_any_case() -> None:
     observed = decode_map(facts["maps"]["observed"], 10, 14)
     exact = infer(denoising_model(observed), method="exact").node_marginals[1::2]
     truth = decode_map(facts["maps"]["truth"], 10, 14).reshape(-1)
-    assert np.abs(exact - truth).mean() < 0.1  # 16 shades of grey on both sides
+    assert np.abs(exact - truth).mean() < 0.1  # 16 shades of gray on both sides
     assert next(row["error"] for row in rows if row["method"] == "swendsen-wang") < 0.1
 
 

@@ -174,11 +174,11 @@ def test_graphs() -> None:
 
 
 def test_what_cannot_be_converted() -> None:
-    with pytest.raises(TypeError, match="convert needs a model of pgmpy"):
+    with pytest.raises(TypeError, match=r"^convert .*pgmpy"):
         convert([1, 2])
     model = ising_grid(2, 2, coupling_max=1.0, seed=0)
     assert convert(model) is model
-    with pytest.raises(ValueError, match="to must be one of"):
+    with pytest.raises(ValueError, match=r"^to .*'excel'$"):
         convert(model, to="excel")
     with pytest.raises(TypeError, match="no Bayesian network"):
         convert(model, to="network")
@@ -228,13 +228,13 @@ def test_to_arviz_from_version_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_to_arviz_refuses() -> None:
-    with pytest.raises(ModelError, match=r"draws must have shape \(chains, sweeps, 2\), got shape \(5, 2\)"):
+    with pytest.raises(ModelError, match=r"^draws .*got shape \(5, 2\)"):
         to_arviz(np.zeros((5, 2)), free_model([2, 2]))
-    with pytest.raises(ModelError, match="states of variable 1 must be from 0 to 1, got 2"):
+    with pytest.raises(ModelError, match=r"^states of variable 1 .*got 2"):
         to_arviz(np.full((1, 1, 2), [0, 2]), free_model([2, 2]))
 
 
 def test_to_arviz_without_arviz(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "arviz", None)
-    with pytest.raises(ImportError, match=r"conversions need ArviZ: pip install '\.\[interop\]'"):
+    with pytest.raises(ImportError, match=r"ArviZ.*\[interop\]"):
         to_arviz(np.zeros((1, 1, 1)), free_model([2]))

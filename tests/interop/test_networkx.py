@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import networkx as nx
 import numpy as np
@@ -68,39 +67,43 @@ class TestNetworkx:
     @pytest.mark.parametrize(
         ("nodes", "edge", "message"),
         [
-            ({}, {}, "edge ('a', 'b') must carry log_pairwise or coupling, got []"),
-            ({}, {"weight": 1.0}, "edge ('a', 'b') must carry log_pairwise or coupling, got ['weight']"),
-            ({}, {"coupling": "x"}, "coupling of edge ('a', 'b') must be an array of numbers, got 'x'"),
-            ({}, {"coupling": INF}, "coupling of edge ('a', 'b') must be a finite number, got inf"),
-            ({}, {"coupling": [1.0]}, "coupling of edge ('a', 'b') must be a finite number, got [1.0]"),
-            ({"field": NAN}, {"coupling": 1.0}, "field of node 'a' must be a finite number, got nan"),
-            ({"log_unary": 1.0}, {"coupling": 1.0}, "edge ('a', 'b') joins 1 and 2 states: give it log_pairwise"),
-            ({"log_unary": [0, 0, 0]}, {"coupling": 1.0}, "edge ('a', 'b') joins 3 and 2 states: give it log_pairwise"),
-            ({"log_unary": ["x"]}, {"coupling": 1.0}, "log_unary of node 'a' must be an array of numbers, got ['x']"),
-            ({}, {"log_pairwise": [[0, 0]]}, "log_pairwise[0] for edge (0, 1) must have shape (2, 2)"),
-            ({}, {"log_pairwise": "x"}, "log_pairwise of edge ('a', 'b') must be an array of numbers, got 'x'"),
+            ({}, {}, r"^edge \('a', 'b'\) .*got \[\]"),
+            ({}, {"weight": 1.0}, r"^edge \('a', 'b'\) .*got \['weight'\]"),
+            ({}, {"coupling": "x"}, r"^coupling of edge \('a', 'b'\) .*got 'x'"),
+            ({}, {"coupling": INF}, r"^coupling of edge \('a', 'b'\) .*got inf"),
+            ({}, {"coupling": [1.0]}, r"^coupling of edge \('a', 'b'\) .*got \[1\.0\]"),
+            ({"field": NAN}, {"coupling": 1.0}, r"^field of node 'a' .*got nan"),
+            ({"log_unary": 1.0}, {"coupling": 1.0}, r"^edge \('a', 'b'\) .* 1 and 2 states.*log_pairwise"),
+            (
+                {"log_unary": [0, 0, 0]},
+                {"coupling": 1.0},
+                r"^edge \('a', 'b'\) .* 3 and 2 states.*log_pairwise",
+            ),
+            ({"log_unary": ["x"]}, {"coupling": 1.0}, r"^log_unary of node 'a' .*got \['x'\]"),
+            ({}, {"log_pairwise": [[0, 0]]}, r"^log_pairwise\[0\] .*edge \(0, 1\) .*\(2, 2\)"),
+            ({}, {"log_pairwise": "x"}, r"^log_pairwise of edge \('a', 'b'\) .*got 'x'"),
         ],
     )
     def test_refusals(self, nodes: dict[str, object], edge: dict[str, object], message: str) -> None:
         graph = nx.Graph()
         graph.add_node("a", **nodes)
         graph.add_edge("a", "b", **edge)
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=message):
             MarkovRandomField.from_networkx(graph)
 
     def test_infinite_potts_coupling(self) -> None:
         graph = nx.path_graph(2)
         nx.set_node_attributes(graph, [0.0, 0.0, 0.0], "log_unary")
         graph.edges[0, 1]["coupling"] = INF
-        with pytest.raises(ModelError, match="must be a finite number, got inf"):
+        with pytest.raises(ModelError, match=r"^coupling .*got inf"):
             MarkovRandomField.from_networkx(graph)
 
     def test_self_loop(self) -> None:
         graph = nx.Graph([(0, 0, {"coupling": 1.0})])
-        with pytest.raises(ModelError, match="edges must join two different variables"):
+        with pytest.raises(ModelError, match=r"^edges .*\(0, 0\)"):
             MarkovRandomField.from_networkx(graph)
 
     def test_names_that_read_the_same(self) -> None:
         graph = nx.Graph([(1, "1", {"coupling": 1.0})])
-        with pytest.raises(ModelError, match="variable_names must all be different, got '1' more than once"):
+        with pytest.raises(ModelError, match=r"^variable_names .*got '1'"):
             MarkovRandomField.from_networkx(graph)

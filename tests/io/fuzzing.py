@@ -84,12 +84,12 @@ def assert_can_fail(
     monkeypatch.setattr(place, lambda *_: wrong)
     with pytest.raises(AssertionError):
         check(data)
-    with pytest.raises(AssertionError, match="accepted by the fast reader only"):
+    with pytest.raises(AssertionError, match=r"accepted.* fast"):
         check(data + b"1")
 
     def refuse(*_: object) -> None:
         raise FormatError("f.bif:1: no")
 
     monkeypatch.setattr(place, refuse)
-    with pytest.raises(AssertionError, match="refused by the fast reader only"):
+    with pytest.raises(AssertionError, match=r"refused.* fast"):
         check(data)

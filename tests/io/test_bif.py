@@ -8,6 +8,7 @@ import itertools
 import logging
 import lzma
 import math
+import re
 import time
 from pathlib import Path
 
@@ -274,7 +275,7 @@ class TestRefused:
         assert message in str(caught.value)
 
     def test_no_text(self):
-        with pytest.raises(FormatError, match=r"f.bif:2: .* got byte 0xe9"):
+        with pytest.raises(FormatError, match=r"^f\.bif:2: .*0xe9"):
             parse_bif(b"network n {}\nvariable caf\xe9", "f.bif")
 
     def test_long_words_are_cut(self):
@@ -286,14 +287,14 @@ class TestRefused:
         variables = "".join(f"variable v{i} {{ type discrete [10] {{ 0 1 2 3 4 5 6 7 8 9 }}; }}\n" for i in range(31))
         text = f"{variables}probability (v0 | {', '.join(f'v{i}' for i in range(1, 31))}) {{ default {'0.1 ' * 10}; }}"
         before = time.perf_counter()
-        with pytest.raises(ResourceError, match=r"f.bif: the table of 'v0', 10{30} rows of 10 probabilities, needs"):
+        with pytest.raises(ResourceError, match=r"^f\.bif: .*'v0', 10{30} "):
             parse_bif(text, "f.bif")
         assert time.perf_counter() - before < 5
 
     def test_too_many_parents(self):
         variables = "".join(f"variable v{i} {{ type discrete [1] {{ s }}; }}\n" for i in range(33))
         text = f"{variables}probability (v0 | {', '.join(f'v{i}' for i in range(1, 33))}) {{ default 1; }}"
-        with pytest.raises(FormatError, match=":34: 'v0' must have at most 31 parents, got 32"):
+        with pytest.raises(FormatError, match=r":34: 'v0' .*\b31 .*32$"):
             parse_bif(text)
 
 
@@ -392,9 +393,10 @@ class TestWriting:
 
     @pytest.mark.parametrize("name", ["", 'a"b', "a\nb", "a\tb", "\x00", "\ud800", "\u2028"])
     def test_names_that_cannot_be_written(self, name, tmp_path):
+        shown = re.escape(repr(name))
         for names in ([name], ["a"]):
             states = ["s", "t"] if names == [name] else ["s", name]
-            with pytest.raises(ModelError, match="a name in a BIF file must not be empty or hold quotes"):
+            with pytest.raises(ModelError, match=f"name .*{shown}$"):
                 write_bif(BayesianNetwork(names, [states], [[]], [[0.5, 0.5]]), tmp_path / "a.bif")
         assert not list(tmp_path.iterdir())
 
@@ -406,7 +408,7 @@ class TestWriting:
             yield "network"
             raise OSError("full")
 
-        monkeypatch.setattr("fastmix.io.bif._chunks", fail)
+        monkeypatch.setattr("fastmix.io.bif.bif_chunks", fail)
         with pytest.raises(OSError, match="full"):
             write_bif(parse_bif(net(ROWS)), path)
         assert path.read_text() == "old"

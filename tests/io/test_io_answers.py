@@ -58,31 +58,24 @@ def test_mar_layouts(tmp_path, text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "1: the file is empty, expected MAR"),
-        ("PR 1", "1: expected MAR, got 'PR'"),
-        ("MAR", "1: the file ends where the number of variables was expected"),
-        ("MAR\n2.0 2 1 0", "2: the number of variables must be a whole number, got '2.0'"),
-        (
-            "MAR\n9 2 1 0",
-            "2: the number of variables must be at most 3, the count of numbers left in the file, got '9'",
-        ),
-        ("MAR\n2 2 1 0\n", "2: the file ends where the marginal of variable 1 was expected"),
-        (
-            "MAR\n2 2 1 0\n3 1 0",
-            "3: the size of the marginal of variable 1 must be at most 2, the count of numbers left in the file, "
-            "got '3'",
-        ),
-        ("MAR\n2 2 1 0\n2.0 1 0", "3: the marginal of variable 1 must be given in whole numbers, got '2.0'"),
-        ("MAR\n2 2 1 0\n0", "3: the marginal of variable 1 must have at least one state, got '0'"),
-        ("MAR\n2 2 1 0 2 1\n1.5", "3: probabilities must be from 0 to 1, got '1.5'"),
-        ("MAR\n2 2 1 0 2 1\n-0.5", "3: probabilities must be from 0 to 1, got '-0.5'"),
-        ("MAR\n2 2 1 0 2 1\nnan", "3: expected a number, got 'nan'"),
-        ("MAR\n2 2 1 0 2 1 0\n7", "3: the file must end after the last marginal, got '7'"),
-        ("MAR\n1 2 1 0\n-BEGIN-\n2 2 1 x", "4: expected a number, got 'x'"),
+        ("", "1: .*empty.*MAR"),
+        ("PR 1", "1: .*MAR, got 'PR'"),
+        ("MAR", "1: .*ends .*number "),
+        ("MAR\n2.0 2 1 0", r"2: .*number of variables .*got '2\.0'"),
+        ("MAR\n9 2 1 0", "2: .*number of variables .* 3, .*got '9'"),
+        ("MAR\n2 2 1 0\n", "2: .*ends .*variable 1"),
+        ("MAR\n2 2 1 0\n3 1 0", "3: .*marginal of variable 1 .* 2, .*got '3'"),
+        ("MAR\n2 2 1 0\n2.0 1 0", r"3: .*marginal of variable 1 .*got '2\.0'"),
+        ("MAR\n2 2 1 0\n0", "3: .*marginal of variable 1 .*got '0'"),
+        ("MAR\n2 2 1 0 2 1\n1.5", r"3: probabilities .*got '1\.5'"),
+        ("MAR\n2 2 1 0 2 1\n-0.5", r"3: probabilities .*got '-0\.5'"),
+        ("MAR\n2 2 1 0 2 1\nnan", "3: .*number, got 'nan'"),
+        ("MAR\n2 2 1 0 2 1 0\n7", "3: .*end .*got '7'"),
+        ("MAR\n1 2 1 0\n-BEGIN-\n2 2 1 x", "4: .*number, got 'x'"),
     ],
 )
 def test_mar_messages(tmp_path, text, message):
-    with pytest.raises(FormatError, match="^" + re.escape(f"{tmp_path / 'a.MAR'}:{message}") + "$"):
+    with pytest.raises(FormatError, match=rf"^{re.escape(str(tmp_path))}/a\.MAR:{message}"):
         mar(tmp_path, text)
 
 
@@ -122,24 +115,24 @@ def test_pr_layouts(tmp_path, text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("PR", "1: the file ends where the logarithm of Z was expected"),
-        ("PR\n1.5\n7", "3: the file must end after the logarithm of Z, got '7'"),
-        ("PR\n1\n2\n3", "3: the file must end after the logarithm of Z, got '2'"),
-        ("PR\n-inf", "2: expected a number, got '-inf'"),
-        ("PR\n1e999", "2: the logarithm of Z must be finite, got '1e999'"),
-        ("MAR\n1", "1: expected PR, got 'MAR'"),
+        ("PR", "1: .*ends .*logarithm of Z"),
+        ("PR\n1.5\n7", "3: .*end .*got '7'"),
+        ("PR\n1\n2\n3", "3: .*end .*got '2'"),
+        ("PR\n-inf", "2: .*number, got '-inf'"),
+        ("PR\n1e999", "2: .*logarithm of Z .*got '1e999'"),
+        ("MAR\n1", "1: .*PR, got 'MAR'"),
     ],
 )
 def test_pr_messages(tmp_path, text, message):
     path = tmp_path / "a.PR"
     path.write_text(text)
-    with pytest.raises(FormatError, match="^" + re.escape(f"{path}:{message}") + "$"):
+    with pytest.raises(FormatError, match=f"^{re.escape(str(path))}:{message}"):
         read_pr(path)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_write_pr_refuses(tmp_path, value):
-    with pytest.raises(ValueError, match="natural_log_z must be finite"):
+    with pytest.raises(ValueError, match=f"^natural_log_z .*{value}"):
         write_pr(value, tmp_path / "a")
 
 
@@ -164,13 +157,13 @@ def test_states_come_back(tmp_path: Path) -> None:
 
 
 def test_suffixes_choose_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "_WRITERS", dict(answers._WRITERS))
+    monkeypatch.setattr(answers, "WRITERS", dict(answers.WRITERS))
     register_answer(".txt", lambda result, path: Path(path).write_text(str(result)) and None)
     write_answer("an answer", tmp_path / "a.txt")
     assert (tmp_path / "a.txt").read_text() == "an answer"
-    with pytest.raises(ValueError, match="suffix must be a new one"):
+    with pytest.raises(ValueError, match=r"^suffix .*'\.mar'"):
         register_answer(".mar", lambda result, path: None)
-    with pytest.raises(ValueError, match=r"path must name a .*\.txt file, got .*b\.doc"):
+    with pytest.raises(ValueError, match=r"^path .*\.txt.*b\.doc"):
         write_answer("an answer", tmp_path / "b.doc")
 
 
@@ -188,7 +181,7 @@ def test_states_that_no_double_holds_are_refused(tmp_path, seed):
     for wrong in (str(2**53), str(2**63 - 1), str(2**63), str(2**64 + 1), "9" * 5000):
         words = [*map(str, states[:place]), wrong, *map(str, states[place + 1 :])]
         path.write_text(f"MPE\n5\n{' '.join(words)}\n")
-        with pytest.raises(FormatError, match=r"a\.MPE:3: states must be below") as refused:
+        with pytest.raises(FormatError, match=rf"a\.MPE:3: states .*{wrong[:16]}") as refused:
             read_mpe(path)
         assert len(str(refused.value)) < 500
 

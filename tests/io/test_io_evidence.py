@@ -42,18 +42,15 @@ def test_layouts(text, expected):
     assert parse_evidence(text, num_states=np.array(COUNTS)) == expected
 
 
-SINGLE = (
-    "1: evidence must hold a single sample: the number of observed variables, and a variable and a state for each; "
-    "the first of {} words, got '{}'"
-)
+SINGLE = r"1: evidence .*single sample.* {} words, got '{}'$"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x", "1: expected a number, got 'x'"),
-        ("1 0 -1", "1: evidence must be whole numbers, got '-1'"),
-        ("1\n1 0 1.0", "2: evidence must be whole numbers, got '1.0'"),
+        ("x", "1: .*number, got 'x'$"),
+        ("1 0 -1", "1: evidence .*got '-1'$"),
+        ("1\n1 0 1.0", r"2: evidence .*got '1\.0'$"),
         ("1", SINGLE.format(1, 1)),
         ("2 0 1", SINGLE.format(3, 2)),
         ("5 0", SINGLE.format(2, 5)),
@@ -61,25 +58,25 @@ SINGLE = (
         ("0 0 1", SINGLE.format(3, 0)),
         ("2\n1 0 1\n1 0 0\n", SINGLE.format(7, 2)),
         ("3 0 0 0", SINGLE.format(4, 3)),
-        ("1\n3 1", "2: observed variables must be below their number, 3, got '3'"),
-        ("2\n0 1\n1 3", "3: the state of variable 1 must be from 0 to 2, got '3'"),
-        ("2 1 0 1 1", "1: variable 1 must be observed in one state, 0, got '1'"),
-        ("9" * 400, SINGLE.format(1, "9" * 37 + "...")),
-        ("1 " + "9" * 400 + " 0", "1: observed variables must be below their number, 3, got '" + "9" * 37 + "...'"),
+        ("1\n3 1", "2: observed variables .* 3, got '3'$"),
+        ("2\n0 1\n1 3", "3: .*state of variable 1 .* 2, got '3'$"),
+        ("2 1 0 1 1", "1: variable 1 .* 0, got '1'$"),
+        ("9" * 400, SINGLE.format(1, "9{37}" + r"\.\.\.")),
+        ("1 " + "9" * 400 + " 0", r"1: observed variables .* 3, got '9{37}\.\.\.'$"),
     ],
 )
 def test_messages(text, message):
-    with pytest.raises(FormatError, match="^" + re.escape(f"e.evid:{message}") + "$"):
+    with pytest.raises(FormatError, match=rf"^e\.evid:{message}"):
         parse_evidence(text, "e.evid", COUNTS)
 
 
 def test_without_a_model_only_the_form_is_checked():
     assert parse_evidence("1 1000 77") == {1000: 77}
-    with pytest.raises(FormatError, match="observed variables must be below"):
+    with pytest.raises(FormatError, match=r"1: observed variables .*'9{20}'$"):
         parse_evidence("1 99999999999999999999 0")
-    with pytest.raises(FormatError, match="the state of variable 1 must be from 0 to"):
+    with pytest.raises(FormatError, match=r"1: .*state of variable 1 .*'9{20}'$"):
         parse_evidence("1 1 99999999999999999999")
-    with pytest.raises(FormatError, match="observed variables must be below their number, 0"):
+    with pytest.raises(FormatError, match=r"1: observed variables .* 0, .*'0'$"):
         parse_evidence("1 0 0", num_states=[])
 
 
@@ -106,5 +103,5 @@ def test_write(tmp_path):
 def test_read_names_the_path(tmp_path):
     path = tmp_path / "a.evid"
     path.write_text("1\n2 x")
-    with pytest.raises(FormatError, match="^" + re.escape(f"{path}:2: expected a number, got 'x'")):
+    with pytest.raises(FormatError, match=f"^{re.escape(str(path))}:2: .*'x'$"):
         read_evidence(path)

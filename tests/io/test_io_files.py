@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import stat
 import sys
 import threading
@@ -71,7 +72,7 @@ def test_damaged_compression(tmp_path, pack, damage):
     }[damage]
     path = tmp_path / "a.uai.gz"
     path.write_bytes(data)
-    with pytest.raises(FormatError, match=r"a\.uai\.gz: the compressed file is damaged or cut short"):
+    with pytest.raises(FormatError, match=r"a\.uai\.gz: .*damaged"):
         read_bytes(path)
 
 
@@ -86,23 +87,21 @@ def test_content_is_limited(tmp_path, stdin, monkeypatch, pack):
     for name in (path, "-"):
         stdin(path.read_bytes())
         tracemalloc.start()
-        with pytest.raises(
-            ResourceError, match=r": holds more than 10 MiB unpacked, the limit \(max_bytes\); if"
-        ) as caught:
+        with pytest.raises(ResourceError, match=r"10 MiB .*\(max_bytes\)") as caught:
             read_model(name, max_bytes=10 * 2**20)
         if pack is not bytes:  # as a stream: no more than the limit and a block or two beyond
             assert tracemalloc.get_traced_memory()[1] < 4.8e7
         tracemalloc.stop()
         assert caught.value.limit_bytes == 10 * 2**20
     monkeypatch.setenv("FASTMIX_MAX_BYTES", "1MB")
-    with pytest.raises(ResourceError, match=r"holds more than 977 KiB unpacked, the limit \(FASTMIX_MAX_BYTES\)"):
+    with pytest.raises(ResourceError, match=r"977 KiB .*\(FASTMIX_MAX_BYTES\)") as caught:
         read_model(path)
+    assert caught.value.limit_bytes == 10**6
     monkeypatch.delenv("FASTMIX_MAX_BYTES")
     monkeypatch.setattr("fastmix.io.files.available_memory", lambda: 160 * 2**20)
-    with pytest.raises(
-        ResourceError, match=r"holds more than 20 MiB unpacked, the limit \(an eighth of the free memory"
-    ):
+    with pytest.raises(ResourceError, match=r"20 MiB .*\(.*memory") as caught:
         read_model(path)
+    assert caught.value.limit_bytes == 20 * 2**20
     monkeypatch.undo()
     assert len(read_bytes(path, 1e8)) == 5 * 10**7
 
@@ -110,10 +109,10 @@ def test_content_is_limited(tmp_path, stdin, monkeypatch, pack):
 def test_bad_limits(tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(b"MARKOV 0 0")
     for limit in (0, -1, np.nan, "1GB", True):
-        with pytest.raises(ValueError, match="max_bytes must be a positive number of bytes, got"):
+        with pytest.raises(ValueError, match=f"^max_bytes .*got {limit!r}$"):
             read_model(tmp_path / "a", max_bytes=limit)
     monkeypatch.setenv("FASTMIX_MAX_BYTES", "lots")
-    with pytest.raises(ValueError, match="such as 500MB or 4GiB, got 'lots'"):
+    with pytest.raises(ValueError, match=r"^FASTMIX_MAX_BYTES: .*'lots'"):
         read_model(tmp_path / "a")
 
 
@@ -121,12 +120,13 @@ def test_numbers_beyond_memory_are_refused(tmp_path, monkeypatch):
     """A text of a digit and a blank each takes fifty times its size to read."""
     (tmp_path / "a").write_bytes(b"MARKOV " + b"1 " * 10**6)
     monkeypatch.setattr("fastmix._memory.available_memory", lambda: 10**8)
-    with pytest.raises(ResourceError, match=r"a: reading 1000000 numbers needs 95\.4 MiB, over the limit of 47\.7 MiB"):
+    with pytest.raises(ResourceError, match=r"a: .*1000000 .*95\.4 MiB.*47\.7 MiB") as caught:
         read_model(tmp_path / "a")
+    assert (caught.value.required_bytes, caught.value.limit_bytes) == (10**8, 10**8 // 2)
 
 
 def test_directory_and_missing_file(tmp_path):
-    with pytest.raises(FormatError, match=r": is a directory, expected a file$"):
+    with pytest.raises(FormatError, match=f"^{re.escape(str(tmp_path))}: .*directory"):
         read_model(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_model(tmp_path / "none")
@@ -135,9 +135,9 @@ def test_directory_and_missing_file(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("é".encode("utf-16"), "a:1: expected ASCII or UTF-8 text, got byte 0x00"),
-        (b"a\nb\0", "a:2: expected ASCII or UTF-8 text, got byte 0x00"),
-        (b"a\nb\n\xe9", "a:3: expected ASCII or UTF-8 text, got byte 0xe9"),
+        ("é".encode("utf-16"), "a:1: .*UTF-8 .*byte 0x00"),
+        (b"a\nb\0", "a:2: .*UTF-8 .*byte 0x00"),
+        (b"a\nb\n\xe9", "a:3: .*UTF-8 .*byte 0xe9"),
     ],
 )
 def test_other_encodings(tmp_path, data, message):

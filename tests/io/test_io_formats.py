@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fastmix.errors import FormatError
-from fastmix.io import _FORMATS, Format, format_of, formats, read_model, register_format, write_model
+from fastmix.io import FORMATS, Format, format_of, formats, read_model, register_format, write_model
 from fastmix.model import MarkovRandomField
 
 ADDON = """
@@ -42,13 +42,13 @@ MODEL = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.3, field=[0.1, 0.0,
 
 @pytest.fixture
 def addon(tmp_path, monkeypatch):
-    before = list(_FORMATS)
+    before = list(FORMATS)
     monkeypatch.chdir(tmp_path)
     Path("addon.py").write_text(ADDON)
     namespace: dict[str, object] = {}
     exec(ADDON, namespace)
     yield namespace["JSON"]
-    _FORMATS[:] = before
+    FORMATS[:] = before
 
 
 def test_a_new_format_reads_writes_and_is_told_by_content(addon: Format) -> None:
@@ -63,21 +63,23 @@ def test_a_new_format_reads_writes_and_is_told_by_content(addon: Format) -> None
     with pytest.raises(FormatError, match="bad: not JSON"):
         read_model("bad")
     assert format_of("a.JSON") is addon
-    with pytest.raises(ValueError, match=r"\.uai, \.uai\.gz, \.uai\.xz, \.npz, \.json or \.json\.gz, got 'a\.txt'"):
+    with pytest.raises(ValueError, match=r"'a\.txt'$") as caught:
         write_model(MODEL, "a.txt")
+    assert all(suffix in str(caught.value) for suffix in (".uai", ".uai.gz", ".uai.xz", ".npz", *addon.suffixes))
 
 
 def test_names_and_suffixes_are_taken_once(addon: Format) -> None:
-    with pytest.raises(ValueError, match="a name and suffixes of its own, got 'JSON'"):
+    with pytest.raises(ValueError, match=r"format .*'JSON'"):
         register_format(addon)
-    with pytest.raises(ValueError, match="suffixes of its own"):
+    with pytest.raises(ValueError, match=r"format .*'other'"):
         register_format(Format("other", (".npz",), addon.read, addon.write, addon.matches))
 
 
 def test_the_command_line_knows_it(addon: Format) -> None:
     write_model(MODEL, "model.npz")
     lines = ["convert model.npz model.json", "convert --help", "infer --help"]
-    code = f"import sys, addon; from fastmix import cli; sys.exit(max(cli._run(line.split()) for line in {lines}))"
+    code = "import sys, addon\nfrom fastmix.cli import run_command\n"
+    code += f"sys.exit(max(run_command(line.split()) for line in {lines}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(Path("model.json").read_text())["num_states"] == [2, 2, 2]
     convert, _, infer = done.stdout.partition("fastmix infer")

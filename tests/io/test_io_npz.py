@@ -106,13 +106,11 @@ def test_wrong_content(tmp_path, changes, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("version", [3, 0, None, "one", 2**62])
+@pytest.mark.parametrize("version", [4, 0, None, "one", 2**62])
 def test_other_versions_are_named(tmp_path, version):
     """The version is told before anything else is looked at: another one may hold other arrays."""
     arrays = {"header": header(version=version), "tables": np.zeros(3)}
-    with pytest.raises(
-        FormatError, match=rf"m\.npz: a model file of version {version!r}, this fastmix reads version 1"
-    ):
+    with pytest.raises(FormatError, match=rf"^m\.npz: .*version {version!r}, .*versions 1"):
         parse_npz(packed(arrays), "m.npz")
 
 
@@ -121,19 +119,21 @@ def test_claimed_sizes_are_limited(tmp_path):
     np.savez_compressed(stream, header=header(), log_unary=np.zeros(10**6))
     (tmp_path / "bomb.npz").write_bytes(stream.getvalue())
     assert len(stream.getvalue()) < 20_000
-    with pytest.raises(ResourceError, match=r"bomb\.npz: holds more than 1 MiB unpacked, the limit \(max_bytes\); "):
+    with pytest.raises(ResourceError, match=r"bomb\.npz: .*\(max_bytes\)") as caught:
         read_model(tmp_path / "bomb.npz", max_bytes=2**20)
+    assert caught.value.limit_bytes == 2**20
 
 
 def test_missing_member_and_pickles(tmp_path):
     arrays = arrays_of(MODEL, tmp_path)
     del arrays["edges"]
-    with pytest.raises(FormatError, match="the arrays must be"):
+    with pytest.raises(FormatError, match=r"arrays .*edges") as caught:
         parse_npz(packed(arrays))
+    assert "edges" not in str(caught.value).rpartition("got")[2]
     objects = np.array([{}, {}], dtype=object)
-    with pytest.raises(FormatError, match="edges must be a 2-dimensional array of <i8"):
+    with pytest.raises(FormatError, match=r"edges .*2-dimensional .*<i8"):
         parse_npz(packed(arrays | {"edges": objects}))
-    with pytest.raises(FormatError, match=r"the arrays must be .*, got none"):
+    with pytest.raises(FormatError, match=r"arrays .*none$"):
         parse_npz(packed({}))
 
 
@@ -144,17 +144,17 @@ def test_claimed_shape_is_not_believed(tmp_path):
         for name in source.namelist():
             data = source.read(name)
             target.writestr(name, data.replace(b"'shape': (6,), }         ", b"'shape': (60000000000,), }"))
-    with pytest.raises(FormatError, match="log_pairwise must hold as many numbers as its shape"):
+    with pytest.raises(FormatError, match=r"log_pairwise .*shape"):
         parse_npz(out.getvalue())
 
 
 def test_other_files(tmp_path):
-    with pytest.raises(FormatError, match=r"a: not a model file of fastmix: the archive is damaged"):
+    with pytest.raises(FormatError, match=r"^a: .*damaged"):
         parse_npz(b"MARKOV 0 0", "a")
-    with pytest.raises(FormatError, match="the archive is damaged"):
+    with pytest.raises(FormatError, match="damaged"):
         parse_npz(b"")
     (tmp_path / "a").write_bytes(b"PK\x03\x04 but no archive")
-    with pytest.raises(FormatError, match="the archive is damaged"):
+    with pytest.raises(FormatError, match="damaged"):
         read_model(tmp_path / "a")
     with pytest.raises(FileNotFoundError):
         read_model(tmp_path / "none.npz")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastmix.errors import FormatError, ModelError
+from fastmix.errors import FormatError, ImpossibleEvidenceError, ImpossibleModelError
 from fastmix.exact import infer_exact
 from fastmix.io import read_model
 from fastmix.model import MarkovRandomField
@@ -131,7 +131,7 @@ def test_extreme_word_at_the_end_of_the_file(last):
     assert_accepted("MARKOV 1 2 1 1 0 2 1 " + last)
 
 
-def test_bayes_network_is_normalised():
+def test_bayes_network_is_normalized():
     model = assert_accepted("BAYES 2 2 2 2 1 0 2 0 1 2 0.3 0.7 4 0.9 0.1 0.2 0.8")
     weights = [math.exp(model.log_weight([a, b])) for a in range(2) for b in range(2)]
     np.testing.assert_allclose(weights, [0.27, 0.03, 0.14, 0.56])
@@ -260,7 +260,8 @@ def test_messages(text, message):
 @pytest.mark.parametrize("comment", ["", "# a\nc b\n"])
 def test_line_numbers_survive_comments_and_line_ends(newline, comment):
     text = (comment + PLAIN.replace("0.75", "x")).replace("\n", newline)
-    with pytest.raises(FormatError, match=f"^f.uai:{10 + comment.count(chr(10))}: expected a number, got 'x'$"):
+    line = 10 + comment.count("\n")
+    with pytest.raises(FormatError, match=rf"^f\.uai:{line}: .*'x'$"):
         parse_uai(text, "f.uai")
 
 
@@ -333,20 +334,20 @@ def test_larger_factors_are_kept():
 
 def test_impossible_evidence():
     text = "MARKOV\n3\n2 2 2\n1\n3 0 1 2\n8\n0 0 0 0 1 1 1 1\n"
-    with pytest.raises(ModelError, match="no configuration of positive probability"):
+    with pytest.raises(ImpossibleModelError):
         infer_exact(assert_accepted(text).condition({0: 0}))
     dead = "MARKOV\n3\n2 2 2\n2\n1 2\n3 0 1 2\n2\n1 0\n8\n0 1 0 1 0 1 0 1\n"
-    with pytest.raises(ModelError, match="variable 2 has no state left"):
+    with pytest.raises(ImpossibleEvidenceError, match=r"^evidence .*variable 2"):
         parse_uai(dead, "f.uai").condition({0: 0, 1: 0})
 
 
 def test_long_scopes():
     text = "MARKOV 20 " + "2 " * 20 + "1\n20 " + " ".join(map(str, range(20)))
-    with pytest.raises(FormatError, match=r"the table of factor 0 must have 1048576 entries, got '5'"):
+    with pytest.raises(FormatError, match=r"^.*factor 0 .*\b1048576 .*'5'$"):
         parse_uai(text + " 5")
     huge = 3000
     text = f"MARKOV {huge} " + "2 " * huge + f"1\n{huge} " + " ".join(map(str, range(huge)))
-    with pytest.raises(FormatError, match="the file ends where the table of factor 0 was expected"):
+    with pytest.raises(FormatError, match=r"file ends .*factor 0"):
         parse_uai(text)
 
 

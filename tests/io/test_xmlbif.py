@@ -119,12 +119,12 @@ class TestXml:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("", "the file is empty"),
-            ("<BIF/>", "expected one NETWORK element in BIF, got 0"),
-            ("<html/>", "expected BIF, got element 'html'"),
+            ("", "empty"),
+            ("<BIF/>", "NETWORK .*BIF, got 0"),
+            ("<html/>", "BIF, .*'html'"),
             ('<?xml version="1.0" encoding="martian"?><BIF/>', "known encoding"),
             ('<?xml version="1.0" encoding="shift_jis"?><BIF/>', "known encoding"),
-            ("<BIF>" * 10**5, "expected XML, got no element found"),
+            ("<BIF>" * 10**5, "XML, got .*no element"),
             ("\0", "expected XML"),
         ],
     )
@@ -137,5 +137,5 @@ class TestXml:
         outside.write_text('<!ENTITY x "0.4">')
         text = XML.replace("<!DOCTYPE BIF [", f'<!DOCTYPE BIF SYSTEM "{outside}" [')
         assert parse_xmlbif(text) == parse_xmlbif(XML)
-        with pytest.raises(FormatError, match="entities are not allowed, got 'x'"):
+        with pytest.raises(FormatError, match=r"entities .*'x'$"):
             parse_xmlbif(text.replace("0.4 0.6", "&x; 0.6"))

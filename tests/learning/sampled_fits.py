@@ -9,8 +9,11 @@ import numpy as np
 from fastmix import Status, learn
 from fastmix.graphs import complete_edges
 from fastmix.learning.coordinates import Coordinates
-from fastmix.learning.data import Dataset, read_data
-from fastmix.learning.objectives import DataTerm, Enumerated, ExactLikelihood
+from fastmix.learning.data import read_data
+from fastmix.learning.data_moments import DataTerm
+from fastmix.learning.dataset import Dataset
+from fastmix.learning.likelihood import ExactLikelihood
+from fastmix.learning.model_moments import Enumerated
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,11 @@ class SampledFit:
     tol: float
 
 
-def fit_few_rows(seed: int, max_iter: int = 60) -> SampledFit:
-    """A fit with sampled moments of 3 to 10 random rows of 2 to 8 variables, compared with the exact optimum."""
+def fit_few_rows(seed: int, max_iter: int = 60, *, least: int = 3, most: int = 10) -> SampledFit:
+    """A fit with sampled moments of so many random rows of 2 to 8 variables, compared with the exact optimum."""
     rng = np.random.default_rng([seed, 6])
-    n, num_rows = int(rng.integers(2, 9)), int(rng.integers(3, 11))
+    n = int(rng.integers(2, 9))
+    num_rows = int(rng.integers(least, most + 1))
     states = 3 if n < 6 and seed % 2 else 2
     ridge = 10.0 ** -int(rng.integers(1, 5))
     shares = rng.dirichlet(np.full(states, 0.7), size=n)

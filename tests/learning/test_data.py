@@ -50,12 +50,12 @@ def test_booleans_and_sparse_matrices_are_binary() -> None:
         assert table.num_states.tolist() == [2, 2]
         for form in ("lil", "dok"):
             assert read_data(sparse.csr_array(data).asformat(form)).states.tolist() == [[1, 0], [0, 0]]
-    with pytest.raises(ModelError, match="0 and 1 as a sparse matrix, got 3"):
+    with pytest.raises(ModelError, match=r"^data must .*got 3$"):
         read_data(sparse.csr_array([[0, 3]]))
     twice = sparse.coo_array(([1, 1], ([0, 0], [1, 1])), shape=(2, 2))  # which adds up to 2
-    with pytest.raises(ModelError, match="0 and 1 as a sparse matrix, got 2"):
+    with pytest.raises(ModelError, match=r"^data must .*got 2$"):
         read_data(twice)
-    with pytest.raises(ModelError, match=r"a row for every case .*, got shape \(3,\)"):
+    with pytest.raises(ModelError, match=r"^data must .*got shape \(3,\)$"):
         read_data(sparse.coo_array(np.array([0, 1, 1])))
 
 
@@ -86,9 +86,9 @@ def test_frames_keep_names_and_states() -> None:
 
 def test_unseen_states_and_columns_are_named() -> None:
     model = model_of(pd.DataFrame({"color": ["red", "blue"], "size": ["s", "l"]}))
-    with pytest.raises(ModelError, match="does not know in column 'color': 'green'"):
+    with pytest.raises(ModelError, match=r"'color': 'green'$"):
         read_data(pd.DataFrame({"color": ["green"], "size": ["s"]}), model=model)
-    with pytest.raises(ModelError, match="no column for 'size' and columns that the model does not have: 'weight'"):
+    with pytest.raises(ModelError, match=r"^data must .*'size' .*'weight'$"):
         read_data(pd.DataFrame({"color": ["red"], "weight": ["s"]}), model=model)
     with pytest.raises(ModelError, match="below 2 in column 'color', got 2 in row 1"):
         read_data([[0, 0], [2, 0]], model=model)
@@ -98,15 +98,15 @@ def test_unseen_states_and_columns_are_named() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([[0, 1], [1]], "must be a table of states"),
+        ([[0, 1], [1]], "^data must"),
         ([0, 1], r"got shape \(2,\)"),
-        (np.zeros((0, 3)), "at least one row and one column"),
-        (np.zeros((3, 0)), "at least one row and one column"),
+        (np.zeros((0, 3)), "^data must .*shape"),
+        (np.zeros((3, 0)), "^data must .*shape"),
         ([[0.5, 1.0]], "got 0.5 in row 0, column 0; put a measured"),
         ([[0, -2]], "NaN for a missing value, got -2"),
         ([[0, np.inf]], "got inf in row 0, column 1"),
-        ([[0, np.nan], [1, np.nan]], "only missing ones in column 1"),
-        ([["a", None]], "only missing ones in column 1"),
+        ([[0, np.nan], [1, np.nan]], "^data must .*column 1$"),
+        ([["a", None]], "^data must .*column 1$"),
         ([[0, 5000]], "states below 1000"),
         (np.array([[1 + 2j]]), "must hold states"),
         (np.array([["2020-01-01"]], dtype="M8[D]"), "must hold states"),
@@ -124,11 +124,15 @@ def test_weights() -> None:
     table = read_data([[0, 1], [1, 1], [0, 0]], weights=[1, 0, 3])
     assert table.states.tolist() == [[0, 1], [0, 0]]
     assert table.weights.tolist() == [0.25, 0.75]
-    for weights, message in (([1, 2], "one for each row"), ([1, -1, 1], "none negative"), ([0, 0, 0], "some positive")):
+    for weights, message in (
+        ([1, 2], "^weights must .*shape"),
+        ([1, -1, 1], "none negative"),
+        ([0, 0, 0], "some positive"),
+    ):
         with pytest.raises(ModelError, match=message):
             read_data([[0, 1], [1, 1], [0, 0]], weights=weights)
     assert read_data([[0], [1]], weights=[1e308, 1e308]).weights.tolist() == [0.5, 0.5]
-    with pytest.raises(ModelError, match="only missing ones in column 1"):
+    with pytest.raises(ModelError, match=r"^data must .*column 1$"):
         read_data([[0, 1], [1, -1]], weights=[0, 1])
     for_model = read_data([[0, 1], [1, 1]], weights=[1, 0], model=model_of([[0, 1], [1, 1]]))
     assert for_model.weights.tolist() == [1.0, 0.0]
@@ -151,9 +155,9 @@ def test_data_that_were_read_for_another_model_are_refused() -> None:
     for frame, message in (
         (
             {"a": ["maybe", "yes"], "b": ["x", "y"]},
-            r"state names of the model, \('no', 'yes'\), got \('maybe', 'yes'\)",
+            r"^data must .*\('no', 'yes'\), got \('maybe', 'yes'\)",
         ),
-        ({"b": ["no", "yes"], "a": ["x", "y"]}, "variable names of the model, 'a', got 'b': read them for it"),
+        ({"b": ["no", "yes"], "a": ["x", "y"]}, "^data must .*'a', got 'b'"),
     ):
         with pytest.raises(ModelError, match=message):
             read_data(read_data(pd.DataFrame(frame)), model=model)
@@ -164,9 +168,9 @@ def test_state_counts_can_be_given() -> None:
     assert read_data([[0, 1]], num_states=4).num_states.tolist() == [4, 4]
     with pytest.raises(ModelError, match="below 2 in column 1, got 2 in row 0"):
         read_data([[0, 2]], num_states=2)
-    with pytest.raises(ModelError, match="left out for data of categories"):
+    with pytest.raises(ModelError, match=r"^num_states must"):
         read_data([["a"]], num_states=2)
-    with pytest.raises(ModelError, match=r"num_states must be one number or 3, one for each column, got shape \(2,\)"):
+    with pytest.raises(ModelError, match=r"^num_states must .*\b3, .*got shape \(2,\)$"):
         read_data([[0, 1, 0]], num_states=[2, 2])
 
 
@@ -190,9 +194,9 @@ def test_edges_can_be_given_by_names() -> None:
     assert learn(frame, edges=[("wet", "rain"), (1, 2)]).model.edges.tolist() == [[0, 1], [1, 2]]
     assert learn(frame, edges=np.array([["wet", "rain"]])).model.edges.tolist() == [[0, 1]]
     assert learn(frame, edges=[("rain", "hidden 0"), ("wet", "hidden 0")], hidden=1, seed=0).model.num_edges == 2
-    with pytest.raises(ModelError, match="there is no column 'snow' in the data"):
+    with pytest.raises(ModelError, match="column 'snow'"):
         learn(frame, edges=[("rain", "snow")])
-    with pytest.raises(ValueError, match="ridge must be a number of at least 0 or 'auto', got 'yes'"):
+    with pytest.raises(ValueError, match=r"^ridge must .*got 'yes'$"):
         learn(frame, ridge="yes")
 
 
@@ -221,14 +225,14 @@ def test_another_number_can_stand_for_missing_values() -> None:
     with pytest.raises(ModelError, match="whole numbers from 0"):
         read_data([[0, -1], [1, 1]], missing=9)
     for wrong in (True, 0.5, "none", [1]):
-        with pytest.raises(ValueError, match="missing must be a whole number"):
+        with pytest.raises(ValueError, match=r"^missing must"):
             read_data([[0, 1]], missing=wrong)
 
 
 def test_measured_columns_of_frames_are_refused() -> None:
     rng = np.random.default_rng(0)
     for column in (rng.normal(size=30), [0.5, 1.0, None]):
-        with pytest.raises(ModelError, match=r"whole numbers .* column 'x'; put a measured quantity into bins"):
+        with pytest.raises(ModelError, match=r"^data must .*column 'x';"):
             read_data(pd.DataFrame({"x": column}))
     assert read_data(pd.DataFrame({"x": [1.0, None, 2.0]})).state_names == (("1", "2"),)
     listed = pd.DataFrame({"x": pd.Categorical([0.5, 1.5])})

@@ -35,33 +35,33 @@ def test_first_rows_of_data_are_never_eaten(tmp_path: Path) -> None:
     assert read_table(write(tmp_path, "yes,no\n?,?\n")).num_rows == 2
     assert read_table(write(tmp_path, "yes,no\nno,no\n"), header=True).num_rows == 1
     assert read_table(write(tmp_path, "3,0\n0,1\n1,0\n"), header=True).variable_names == ("3", "0")
-    with pytest.raises(FormatError, match=r"data.csv:1: 'a' stands in column 0, which has numbers$"):
+    with pytest.raises(FormatError, match=r"data.csv:1: 'a' .*column 0, [^;]*$"):
         read_table(write(tmp_path, "a,1\n" + "0,1\n" * 20))
-    with pytest.raises(FormatError, match=r"data.csv:1: 'a' stands in column 0, which has numbers$"):
+    with pytest.raises(FormatError, match=r"data.csv:1: 'a' .*column 0, [^;]*$"):
         read_table(write(tmp_path, "a,b\n" + "0,1\n" * 20), header=False)
-    with pytest.raises(FormatError, match=r"data.csv:1: 'a' stands in column 0, .* say so: --header \(header=True\)$"):
+    with pytest.raises(FormatError, match=r"data.csv:1: 'a' .*column 0, .*--header \(header=True\)$"):
         read_table(write(tmp_path, "a,b\n0,1\n1,x\n0,1\n"))
-    with pytest.raises(FormatError, match=r"data.csv:2: 'x' stands in column 'b', which has numbers$"):
+    with pytest.raises(FormatError, match=r"data.csv:2: 'x' .*column 'b', [^;]*$"):
         read_table(write(tmp_path, "a,b\n0,x\n1,1\n0,1\n"), header=True)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0,1\n1\n", r"data.csv:2: every row must have 2 columns, as the first, got 1"),
-        ("0,1\n" * 20 + "0,x\n", r"data.csv:21: 'x' stands in column 1, which has numbers"),
-        ("", "the file is empty"),
-        ("a,a\n1,0\n", "must all be different"),
-        ("0,1\n\n0,1.5\n", r"data.csv:3: the table must hold whole numbers from 0.* got 1.5 in column 1"),
-        ("0,1\n1,x\n0,1\n", r"data.csv:2: 'x' stands in column 1, which has numbers"),
-        ("0,1\n0,-2\n", r"data.csv:2: the table must hold whole numbers from 0.* got -2 in column 1"),
-        ("0,1,\n0\n", "data.csv:2: every row must have 3 columns"),
-        ("0 1\n0 1 1\n", "data.csv:2: every row must have 2 columns"),
-        ("0,?\n1,?\n", r"data.csv:1: the table must have a value in every column, got only missing ones in column 1"),
-        ("0,5000\n", r"data.csv:1: the table must have states below 1000"),
-        ("\n \n", "the file is empty"),
-        ('x,"a\n",b\n', "quoted cell goes over several lines"),
-        ('"a\nb",c\nx,y\n', "quoted cell goes over several lines"),
+        ("0,1\n1\n", r"data.csv:2: .*\b2 columns, .*got 1$"),
+        ("0,1\n" * 20 + "0,x\n", r"data.csv:21: 'x' .*column 1,"),
+        ("", r"data.csv: "),
+        ("a,a\n1,0\n", r"data.csv:1: names "),
+        ("0,1\n\n0,1.5\n", r"data.csv:3: .*got 1.5 in column 1"),
+        ("0,1\n1,x\n0,1\n", r"data.csv:2: 'x' .*column 1,"),
+        ("0,1\n0,-2\n", r"data.csv:2: .*got -2 in column 1"),
+        ("0,1,\n0\n", r"data.csv:2: .*\b3 columns"),
+        ("0 1\n0 1 1\n", r"data.csv:2: .*\b2 columns"),
+        ("0,?\n1,?\n", r"data.csv:1: .*column 1$"),
+        ("0,5000\n", r"data.csv:1: .*\b1000\b"),
+        ("\n \n", r"data.csv: "),
+        ('x,"a\n",b\n', r"data.csv: .*quoted cell"),
+        ('"a\nb",c\nx,y\n', r"data.csv: .*quoted cell"),
     ],
 )
 def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
@@ -79,11 +79,11 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
     model = learn(read_table(write(tmp_path, "rain,wet\n" + "yes,yes\nno,no\n" * 5), header=True)).model
     data = read_table(write(tmp_path, "wet,rain\nno,yes\n"), model=model)
     assert data.states.tolist() == [[1, 0]]
-    with pytest.raises(FormatError, match=r"data.csv:1: the table .* no column for 'wet' and .* not have: 'dry'"):
+    with pytest.raises(FormatError, match=r"data.csv:1: .*'wet' .*'dry'"):
         read_table(write(tmp_path, "dry,rain\nno,yes\n"), model=model, header=True)
-    with pytest.raises(FormatError, match=r"data.csv:1: the table has states .* know in column 'wet': 'maybe'$"):
+    with pytest.raises(FormatError, match=r"data.csv:1: .*column 'wet': 'maybe'$"):
         read_table(write(tmp_path, "no,maybe\nno,no\n"), model=model)
-    with pytest.raises(FormatError, match=r"data.csv:1: the table has states .* know .*: 'a'.* say so: --header"):
+    with pytest.raises(FormatError, match=r"data.csv:1: .*: 'a'.*--header"):
         read_table(write(tmp_path, "a,b\nno,no\n"), model=model)
     with pytest.raises(ResourceError):
         read_table(write(tmp_path, "0,1\n" * 1000), max_bytes=100)
@@ -93,10 +93,10 @@ def test_messages_name_columns_as_the_file_does(tmp_path: Path) -> None:
     nameless = learn(np.array([[0, 1], [1, 0], [1, 1]])).model  # as from a UAI file
     cells = "rain,wet\n0,1\n1,0\n"
     for text, model, message in (
-        (cells + "2,0\n", nameless, "data.csv:4: the table must hold states below 2 in column 'rain', got 2"),
-        (cells + "0,0.5\n", nameless, "data.csv:4: the table must hold whole numbers .* got 0.5 in column 'wet'"),
-        (cells + "0,0.5\n", None, "data.csv:4: the table must hold whole numbers .* got 0.5 in column 'wet'"),
-        (cells + "0,x\n", None, "data.csv:4: 'x' stands in column 'wet', which has numbers"),
+        (cells + "2,0\n", nameless, "data.csv:4: .*below 2 in column 'rain', got 2"),
+        (cells + "0,0.5\n", nameless, r"data.csv:4: .*got 0.5 in column 'wet'"),
+        (cells + "0,0.5\n", None, r"data.csv:4: .*got 0.5 in column 'wet'"),
+        (cells + "0,x\n", None, r"data.csv:4: 'x' .*column 'wet',"),
         ("rain,wet\n0,?\n1,?\n", None, "got only missing ones in column 'wet'"),
         ("wet,rain\n0,2\n", learn(read_table(write(tmp_path, cells))).model, "below 2 in column 'rain', got 2"),
     ):
@@ -111,11 +111,11 @@ def test_weights_are_a_column(tmp_path: Path) -> None:
         assert data.weights.tolist() == [0.8, 0.2]
     assert read_table(write(tmp_path, "0,2,1\n1,6,0\n"), weights="1").weights.tolist() == [0.25, 0.75]
     for text, column, message in (
-        ("a,w\n0,2\n", "v", "data.csv:1: there is no column 'v' with weights; columns are a, w"),
-        ("0,2\n", "2", "there is no column '2' with weights; columns are the numbers below 2"),
-        ("0,2\n0,-1\n", "1", "data.csv:2: a weight must be a number of at least 0, got '-1'"),
+        ("a,w\n0,2\n", "v", "data.csv:1: .*'v' with weights; .*a, w$"),
+        ("0,2\n", "2", r"column '2' .*below 2$"),
+        ("0,2\n0,-1\n", "1", "data.csv:2: .*weight .*got '-1'$"),
         ("a,w\n0,2\n\n0,x\n", "w", "data.csv:4: a weight must be"),
-        ("0,0\n0,0\n", "1", "weights must be finite, none negative and some positive"),
+        ("0,0\n0,0\n", "1", "weights must"),
     ):
         with pytest.raises(FormatError, match=message):
             read_table(write(tmp_path, text), weights=column, header=text[0] == "a")
@@ -141,7 +141,7 @@ def test_data_for_models_with_hidden_variables_need_no_columns_for_them(tmp_path
     assert named.states.tolist() == [[0, 1, 1, -1, -1]]
     for given in (rows, np.hstack([rows, np.full((40, 2), -1)]), rows.tolist()):
         assert score(model, given).num_rows == 40
-    with pytest.raises(FormatError, match="column for each of the 5 variables, got 4"):
+    with pytest.raises(FormatError, match=r"\b5 variables, got 4$"):
         read_table(write(tmp_path, "0,1,1,1\n"), model=model)
 
 
@@ -153,10 +153,10 @@ def test_edges(tmp_path: Path) -> None:
         [0, 2],
     ]
     for text, message in (
-        ("a,b\na,d\n", "data.csv:2: there is no column 'd' in the data"),
-        ("a,b\na\n", "data.csv:2: an edge must have two columns, got 1"),
+        ("a,b\na,d\n", "data.csv:2: .*column 'd'"),
+        ("a,b\na\n", "data.csv:2: .*edge .*got 1$"),
         ("a,3\n", "no column '3'"),
-        ("a,0\n", "must join two columns"),
+        ("a,0\n", r"data.csv:\d: .*edge .*twice$"),
     ):
         with pytest.raises(FormatError, match=message):
             read_edges(write(tmp_path, text), table=table)
@@ -175,11 +175,11 @@ def test_files_of_spins(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("w\n1\n2\n", {"weights": "w", "header": True}, "a column beside that of the weights"),
+        ("w\n1\n2\n", {"weights": "w", "header": True}, r"data.csv:1: .*weights"),
         ("0,1\n0," + "1" * 200_000 + "\nx,1\n", {"header": False}, "data.csv:2: .*131072"),
         ("0,1\n0," + "9" * 5000 + "\n", {}, "data.csv:2: "),
-        ("0,1\n0,1\n", {"weights": "7" * 5000}, "there is no column"),
-        ("0,1\n0,1\n", {"weights": "x" * 100_000}, "there is no column"),
+        ("0,1\n0,1\n", {"weights": "7" * 5000}, r"data.csv:1: .*column "),
+        ("0,1\n0,1\n", {"weights": "x" * 100_000}, r"data.csv:1: .*column "),
     ],
 )
 def test_hostile_tables(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:

@@ -16,11 +16,14 @@ from scipy import sparse
 import fastmix
 import strategies
 from fastmix import Interrupted, MarkovRandomField, ModelError, NormBall, ResourceError, Status, UnfitMethodError, learn
+from fastmix.learning import graph_search, newton, sampled_gradient
+from fastmix.learning.chow_liu import chow_liu
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data import read_data
-from fastmix.learning.fit import moments_of_contrasts
-from fastmix.learning.learn import stability
-from fastmix.learning.structure import chow_liu, edge_gains
+from fastmix.learning.edge_gains import edge_gains
+from fastmix.learning.independent import moments_of_contrasts
+from fastmix.learning.penalty_search import late
+from fastmix.learning.stability import stability
 
 DEBD = Path(__file__).resolve().parents[3] / "shared" / "data" / "debd"  # beside the repository
 
@@ -61,21 +64,21 @@ def test_exact_moments_are_those_of_the_data(sample: np.ndarray) -> None:
 def test_few_rows_for_the_hessian_change_the_way_and_not_the_end(
     sample: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module("fastmix.learning.sampled")
     rows: list[int] = []
-    make = module.Quadratic
+    make = newton.FeatureCovariance
 
     def counted(coordinates: Coordinates, parts: Any, weights: np.ndarray) -> Any:
         rows.append(sum(map(len, parts)))
         return make(coordinates, parts, weights)
 
-    monkeypatch.setattr(module, "Quadratic", counted)
-    monkeypatch.setattr(module, "_ROWS_EACH", 200)
+    monkeypatch.setattr(newton, "FeatureCovariance", counted)
+    monkeypatch.setattr(newton, "ROWS_PER_PARAMETER", 200)
+    monkeypatch.setattr(sampled_gradient, "ROWS_PER_PARAMETER", 200)
     exact = learn(sample)
     many = learn(sample, moments="sampled", max_iter=5, seed=3)
     most = max(rows)
     rows.clear()
-    monkeypatch.setattr(module, "_MOST_CONTRASTS", 1)
+    monkeypatch.setattr(sampled_gradient, "MAX_HESSIAN_NUMBERS", 1)
     few = learn(sample, moments="sampled", max_iter=5, seed=3)
     assert max(rows) < most
     for found in (many, few):
@@ -153,7 +156,7 @@ def test_graphs_grow_by_what_edges_gain() -> None:
     grown = learn(rows[:4000], edges="grow", validation=rows[4000:])
     assert set(map(tuple, model.edges.tolist())) <= set(map(tuple, grown.model.edges.tolist()))
     assert grown.model.num_edges < 20
-    with pytest.raises(ValueError, match="edges='grow' stops by validation data"):
+    with pytest.raises(ValueError, match=r"edges='grow' .*validation="):
         learn(rows, edges="grow")
 
 
@@ -177,9 +180,9 @@ def test_missing_values_are_summed_over(sample: np.ndarray) -> None:
     assert 0.0 <= gap[0] - gap[1] < 2e-3
     sampled = learn(rows, ridge=1e-4, moments="sampled", seed=0)
     assert gap[1] - fastmix.score(sampled.model, sample).log_likelihood < 2e-3
-    with pytest.raises(UnfitMethodError, match="some are missing"):
+    with pytest.raises(UnfitMethodError, match=r"pseudo-likelihood .*missing"):
         learn(rows, objective="pseudo-likelihood")
-    with pytest.raises(UnfitMethodError, match="some are missing"):
+    with pytest.raises(UnfitMethodError, match=r"^the tree .*missing"):
         learn(rows, edges="chow-liu")
 
 
@@ -194,7 +197,7 @@ def test_hidden_variables_add_likelihood() -> None:
     columns = np.hstack([rows, np.full((3000, 1), -1)])
     gain = fastmix.score(machine.model, columns).log_likelihood - fastmix.score(alone.model, rows).log_likelihood
     assert gain > 0.3
-    with pytest.raises(UnfitMethodError, match="hidden variables need"):
+    with pytest.raises(UnfitMethodError, match=r"pseudo-likelihood .*hidden"):
         learn(rows, hidden=1, objective="pseudo-likelihood")
 
 
@@ -208,7 +211,7 @@ def test_frames_give_named_models() -> None:
     assert result.model.state_names == (("no", "yes"), ("no", "yes"))
     assert fastmix.score(result.model, frame).num_rows == 200
     assert fastmix.infer(result.model, evidence={"rain": "yes"}).marginal("wet")[1] > 0.9
-    with pytest.raises(ModelError, match=r"validation has states .* column 'rain': 'maybe'"):
+    with pytest.raises(ModelError, match=r"^validation .*column 'rain': 'maybe'"):
         learn(frame, validation=frame.replace("yes", "maybe"))
 
 
@@ -231,7 +234,7 @@ def test_sparse_matrices_and_dense_ones_give_the_same_model() -> None:
     rows = draws(MarkovRandomField.ising([(0, 1), (1, 2)], 0.6, -0.5), 300)
     for pack in (sparse.csr_array, sparse.csc_matrix, sparse.coo_array):
         assert learn(pack(rows)).model == learn(rows).model
-    with pytest.raises(ModelError, match="0 and 1 as a sparse matrix"):
+    with pytest.raises(ModelError, match=r"^data must .*sparse"):
         learn(sparse.csr_array(2 * rows))
 
 
@@ -304,7 +307,7 @@ def test_separation_without_a_penalty_is_never_ok(moments: Any) -> None:
     # Every pair occurs, but three columns together leave no doubt: the optimum is at infinity.
     rows = np.array([[a, b, a & b, a | b] for a in (0, 1) for b in (0, 1)] * 10)
     edges = [(0, 1), (0, 2), (1, 2)]
-    with pytest.raises(ModelError, match="never occur together"):
+    with pytest.raises(ModelError, match=r"^state .* and state"):
         learn(rows, edges=edges, ridge=0.0, moments=moments, seed=0)
     result = learn(rows, edges=edges, ridge=1e-4, moments=moments, seed=0)
     assert np.isfinite(result.model.parameters).all()
@@ -321,20 +324,20 @@ def test_validation_data_that_cannot_be_scored_are_refused_at_once(monkeypatch: 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr("fastmix.learning.fit.minimise", never)
+    monkeypatch.setattr("fastmix.learning.fit.minimize", never)
     rows = np.random.default_rng(0).integers(0, 2, size=(50, 20))
     gaps = np.where(np.arange(20) < 17, -1, rows)
-    with pytest.raises(ModelError, match="validation must have every value for the pseudo-likelihood"):
+    with pytest.raises(ModelError, match=r"^validation must"):
         learn(rows, validation=gaps, objective="pseudo-likelihood")
-    with pytest.raises(ResourceError, match="missing values must have at most 65,536 joint states"):
+    with pytest.raises(ResourceError, match=r"^missing values must .*65,536 "):
         learn(rows, validation=gaps)
 
 
 def test_infinite_optima_are_not_ok() -> None:
-    with pytest.raises(ModelError, match="state 1 of column 0 never occurs"):
+    with pytest.raises(ModelError, match=r"^state 1 .*column 0 "):
         learn(np.zeros((5, 2), dtype=int), ridge=0.0)
     twins = np.repeat([[0, 0], [1, 1]], 10, axis=0)
-    with pytest.raises(ModelError, match="state 0 of column 0 and state 1 of column 1 never occur together"):
+    with pytest.raises(ModelError, match=r"^state 0 .*column 0 .*state 1 "):
         learn(twins, ridge=0.0)
     assert learn(twins).status is Status.OK
 
@@ -353,7 +356,7 @@ def test_results_show_themselves() -> None:
     assert "validation log likelihood <b>-" in result._repr_html_()
     errors = result.plot(kind="history").lines[0].get_ydata()
     assert errors.tolist() == [entry["moment_error"] for entry in result.history]
-    with pytest.raises(ValueError, match="kind must be one of edges, history"):
+    with pytest.raises(ValueError, match=r"^kind must"):
         result.plot(kind="x")
     for other in (learn(frame, objective="pseudo-likelihood"), learn(frame[["b"]]), learn(frame, edges="chow-liu")):
         assert other._repr_html_().startswith("<div>")
@@ -361,7 +364,7 @@ def test_results_show_themselves() -> None:
         assert other.plot() is not other.plot(kind="history")
     score = fastmix.score(result.model, frame)
     assert score.to_frame()["log_likelihood"].tolist() == score.per_row.tolist()
-    assert "<td>log z method</td><td>enumeration</td>" in score._repr_html_()
+    assert "log z method <b>enumeration</b>" in score._repr_html_()
     assert sum(bar.get_height() for bar in score.plot().patches) == 50
     pyplot.close("all")
 
@@ -369,17 +372,17 @@ def test_results_show_themselves() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"ridge": -1}, ValueError, "ridge must be a number of at least 0"),
-        ({"l1": "much"}, ValueError, "l1 must be a number of at least 0 or 'auto'"),
-        ({"objective": "x"}, ValueError, "objective must be one of"),
-        ({"moments": "x"}, ValueError, "moments must be one of"),
-        ({"edges": "x"}, ValueError, "edges must be one of"),
-        ({"edges": [(0, 9)]}, ModelError, "below the number of variables"),
+        ({"ridge": -1}, ValueError, "^ridge must"),
+        ({"l1": "much"}, ValueError, "^l1 must"),
+        ({"objective": "x"}, ValueError, "^objective must"),
+        ({"moments": "x"}, ValueError, "^moments must"),
+        ({"edges": "x"}, ValueError, "^edges must"),
+        ({"edges": [(0, 9)]}, ModelError, "number of variables"),
         ({"within": 2.5}, TypeError, "within must be a NormBall"),
         ({"hidden": -1}, ValueError, "hidden must be"),
         ({"num_chains": 2}, ValueError, "num_chains must be"),
         ({"time_limit": 0}, ValueError, "time_limit must be"),
-        ({"backend": "tpu"}, ValueError, "backend must be cpu, cuda or auto, got 'tpu'"),
+        ({"backend": "tpu"}, ValueError, r"^backend must .*'tpu'"),
     ],
 )
 def test_bad_arguments(sample: np.ndarray, options: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -388,16 +391,16 @@ def test_bad_arguments(sample: np.ndarray, options: dict[str, Any], error: type[
 
 
 def test_balls_check_themselves() -> None:
-    with pytest.raises(ValueError, match="norm must be one of"):
+    with pytest.raises(ValueError, match=r"^norm must"):
         NormBall("2", 1.0)
-    with pytest.raises(ValueError, match="bound must be a positive"):
+    with pytest.raises(ValueError, match=r"^bound must"):
         NormBall("inf", 0.0)
     assert not NormBall().certified
 
 
 def test_exact_moments_of_a_large_graph_are_refused() -> None:
     rows = np.random.default_rng(0).integers(0, 2, size=(50, 80))
-    with pytest.raises(ResourceError, match="exact inference needs"):
+    with pytest.raises(ResourceError, match=r"^exact inference"):
         learn(rows, moments="exact")
 
 
@@ -406,7 +409,7 @@ def test_time_limit_and_interrupt_give_the_best_so_far(sample: np.ndarray) -> No
         raise KeyboardInterrupt
 
     for options in ({}, {"moments": "sampled"}, {"l1": 0.01}):
-        with pytest.raises(Interrupted, match="the best model so far") as stopped:
+        with pytest.raises(Interrupted, match="learn was interrupted") as stopped:
             learn(sample[:500], seed=0, progress=interrupt, **options)
         result = stopped.value.result
         assert (result.status, result.stats["stopped_by"]) == (Status.INTERRUPTED, "interrupt")
@@ -439,16 +442,16 @@ def test_without_time_for_a_graph_there_is_the_independent_model(seed: int) -> N
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_graph_of_a_fit_that_had_no_time_is_not_ok(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("fastmix.learning.learn")
-    search, calls = module._search, 0
+    search = graph_search.fit_with_penalties
+    calls = 0
 
     def first_late(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         found = search(*arguments)
-        return found if calls > 1 else module._late(found)
+        return found if calls > 1 else late(found)
 
-    monkeypatch.setattr(module, "_search", first_late)
+    monkeypatch.setattr(graph_search, "fit_with_penalties", first_late)
     rows = np.random.default_rng(seed).integers(0, 2, size=(100, 5))
     result = learn(rows, edges="l1", l1=0.01, seed=0)
     assert (calls, result.status) == (2, Status.NOT_CONVERGED)
@@ -468,15 +471,26 @@ def test_what_memory_cannot_hold_is_refused_with_the_number(num_columns: int, op
         learn(rows, seed=0, **options)
 
 
+@pytest.mark.parametrize(("edges", "limit"), [("complete", None), ("complete", 1e-3), ([(0, 1_000_009)], None)])
+def test_a_million_hidden_variables_are_refused_by_their_number(
+    monkeypatch: pytest.MonkeyPatch, edges: Any, limit: float | None
+) -> None:
+    monkeypatch.setattr("fastmix._memory.available_memory", lambda: 2**32)
+    with pytest.raises(ResourceError, match="hidden 1,000,000") as refused:
+        learn(np.eye(10, dtype=int), hidden=1_000_000, edges=edges, seed=0, time_limit=limit)
+    assert refused.value.required_bytes is not None
+    assert refused.value.required_bytes > 2**31
+
+
 def test_trees_found_part_by_part_are_those_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("fastmix.learning.structure")
+    module = importlib.import_module("fastmix.learning.chow_liu")  # as an attribute it is the function
     for seed in range(10):
         rng = np.random.default_rng(seed)
         counts = rng.integers(2, 5, size=12)
         data = read_data((rng.random((60, 12)) * counts).astype(int), num_states=counts, weights=rng.random(60) + 0.1)
         whole = chow_liu(data)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "_CHUNK", 100)
+            patch.setattr(module, "MAX_ONE_HOT_ENTRIES", 100)
             parts = chow_liu(data)
         np.testing.assert_array_equal(parts.edges, whole.edges)
         np.testing.assert_allclose(parts.parameters, whole.parameters, atol=1e-12)

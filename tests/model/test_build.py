@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 import oracle
 import strategies
 from fastmix.errors import ModelError
-from fastmix.model import MarkovRandomField
-from fastmix.model import build as construction
+from fastmix.model import MarkovRandomField, flat
 
 NAN, INF = math.nan, math.inf
 
@@ -26,7 +24,7 @@ NAN, INF = math.nan, math.inf
 @given(st.lists(st.integers(0, 5)))
 def test_offsets_of(sizes: list[int]) -> None:
     expected = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
-    assert construction.offsets_of(np.array(sizes, dtype=np.int64)).tolist() == expected
+    assert flat.offsets_of(np.array(sizes, dtype=np.int64)).tolist() == expected
 
 
 @given(strategies.models())
@@ -37,7 +35,7 @@ def test_table_positions(model: MarkovRandomField) -> None:
         for a in range(model.num_states[i])
         for b in range(model.num_states[j])
     ]
-    actual = construction.table_positions(model.num_states, model.edges)
+    actual = flat.table_positions(model.num_states, model.edges)
     assert list(zip(*(part.tolist() for part in actual), strict=True)) == expected
 
 
@@ -112,40 +110,39 @@ class TestFromTables:
     @pytest.mark.parametrize(
         ("unary", "edges", "tables", "message"),
         [
-            (None, [], [], "log_unary must be a 2-D array or a list of vectors, got None"),
-            (np.zeros(3), [], [], "log_unary must be 2-D (variables, states) or a list of vectors, got shape (3,)"),
-            (np.zeros((2, 0)), [], [], "log_unary must have at least one state per variable, got shape (2, 0)"),
-            ([[0.0], []], [], [], "log_unary[1] must be a vector with one entry per state, got shape (0,)"),
-            ([0.0, 1.0], [], [], "log_unary[0] must be a vector with one entry per state, got shape ()"),
-            ([[[0.0]]], [], [], "log_unary[0] must be a vector with one entry per state, got shape (1, 1)"),
-            ([[0.0], ["x"]], [], [], "log_unary[1] must be an array of numbers, got ['x']"),
-            ([[0.0, NAN]], [], [], "log_unary must hold finite numbers or -inf, got nan at entry 1"),
-            ([[0.0], [-INF, -INF]], [], [], "log_unary must allow at least one state; variable 1 has only -inf"),
-            ([[0, 0]] * 2, [(0, 2)], [np.zeros((2, 2))], "below the number of variables, 2; edge 0 is (0, 2)"),
-            ([[0, 0]] * 2, [(1, 1)], [np.zeros((2, 2))], "edges must join two different variables; edge 0 is (1, 1)"),
-            ([[0, 0]] * 2, [(0, 1)], [], "log_pairwise must have one table per edge, 1, got 0"),
-            ([[0, 0]] * 2, [(0, 1)], 0.5, "log_pairwise must be a 3-D array or a list of tables, got 0.5"),
-            ([[0, 0]] * 2, [(0, 1)], np.zeros((2, 2)), "log_pairwise must have shape (1, L_i, L_j)"),
-            ([[0, 0]] * 2, [(0, 1)], np.zeros((2, 2, 2)), "one table per edge, got shape (2, 2, 2)"),
-            ([[0, 0]] * 2, [(0, 1)], [[[0, INF], [0, 0]]], "log_pairwise must hold finite numbers or -inf, got inf"),
+            (None, [], [], r"^log_unary .*got None"),
+            (np.zeros(3), [], [], r"^log_unary .*got shape \(3,\)"),
+            (np.zeros((2, 0)), [], [], r"^log_unary .*got shape \(2, 0\)"),
+            ([[0.0], []], [], [], r"^log_unary\[1\] .*got shape \(0,\)"),
+            ([0.0, 1.0], [], [], r"^log_unary\[0\] .*got shape \(\)"),
+            ([[[0.0]]], [], [], r"^log_unary\[0\] .*got shape \(1, 1\)"),
+            ([[0.0], ["x"]], [], [], r"^log_unary\[1\] .*got \['x'\]"),
+            ([[0.0, NAN]], [], [], r"^log_unary .*got nan at entry 1"),
+            ([[0.0], [-INF, -INF]], [], [], r"^log_unary .*variable 1 .*-inf"),
+            ([[0, 0]] * 2, [(0, 2)], [np.zeros((2, 2))], r"^edges .*edge 0 .*\(0, 2\)"),
+            ([[0, 0]] * 2, [(1, 1)], [np.zeros((2, 2))], r"^edges .*edge 0 .*\(1, 1\)"),
+            ([[0, 0]] * 2, [(0, 1)], [], r"^log_pairwise .*got 0"),
+            ([[0, 0]] * 2, [(0, 1)], 0.5, r"^log_pairwise .*got 0\.5"),
+            ([[0, 0]] * 2, [(0, 1)], np.zeros((2, 2)), r"^log_pairwise .*\(1, L_i, L_j\)"),
+            ([[0, 0]] * 2, [(0, 1)], np.zeros((2, 2, 2)), r"^log_pairwise .*shape \(2, 2, 2\)"),
+            ([[0, 0]] * 2, [(0, 1)], [[[0, INF], [0, 0]]], r"^log_pairwise .*got inf"),
             (
                 [[0, 0], [0, 0, 0]],
                 [(1, 0)],
                 [np.zeros((2, 3))],
-                "log_pairwise[0] for edge (1, 0) must have shape (3, 2), rows for variable 1 and columns for "
-                "variable 0, got (2, 3)",
+                r"^log_pairwise\[0\] for edge \(1, 0\) .*got \(2, 3\)",
             ),
             (
                 [[0, 0], [0, 0, 0]],
                 [(0, 1)],
                 np.zeros((1, 2, 2)),
-                "log_pairwise[0] for edge (0, 1) must have shape (2, 3)",
+                r"^log_pairwise\[0\] .*edge \(0, 1\) .*\(2, 3\)",
             ),
-            ([[0, 0]] * 2, [(0, 1)] * 2, np.full((2, 2, 2), 1e308), "log_pairwise must hold finite numbers or -inf"),
+            ([[0, 0]] * 2, [(0, 1)] * 2, np.full((2, 2, 2), 1e308), r"^log_pairwise .*finite"),
         ],
     )
     def test_refusals(self, unary: object, edges: object, tables: object, message: str) -> None:
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=message):
             MarkovRandomField.from_tables(unary, edges, tables)
 
 
@@ -173,32 +170,32 @@ class TestFromFactors:
     @pytest.mark.parametrize(
         ("counts", "factors", "message"),
         [
-            ([2, 2], [((2,), [0, 0])], "factors[0] must name variables from 0 to 1, got 2"),
-            ([2, 2], [((0,), [0, 0]), ((-1,), [0, 0])], "factors[1] must name variables from 0 to 1, got -1"),
-            ([2, 2], [((0, 0), np.zeros((2, 2)))], "factors[0] must join different variables, got [0, 0]"),
-            ([2, 2, 2], [((0, 1, 0), np.zeros(8))], "factors[0] must join different variables, got [0, 1, 0]"),
+            ([2, 2], [((2,), [0, 0])], r"^factors\[0\] .*got 2"),
+            ([2, 2], [((0,), [0, 0]), ((-1,), [0, 0])], r"^factors\[1\] .*got -1"),
+            ([2, 2], [((0, 0), np.zeros((2, 2)))], r"^factors\[0\] .*got \[0, 0\]"),
+            ([2, 2, 2], [((0, 1, 0), np.zeros(8))], r"^factors\[0\] .*got \[0, 1, 0\]"),
             (
                 [2, 3],
                 [((0, 1), np.zeros((3, 2)))],
-                "factors[0] over variables [0, 1] must have shape (2, 3), got (3, 2)",
+                r"^factors\[0\] over variables \[0, 1\] .*got \(3, 2\)",
             ),
-            ([2, 3], [((0,), np.zeros(3))], "factors[0] over variables [0] must have shape (2,), got (3,)"),
-            ([2, 3], [((), np.zeros(2))], "factors[0] over variables [] must have shape (), got (2,)"),
-            ([2], [((0,), [0, NAN])], "factors[0] must hold finite numbers or -inf, got nan at entry 1"),
-            ([2], [((), INF)], "factors[0] must hold finite numbers or -inf, got inf at entry 0"),
-            ([2], [((), -INF)], "log_constant must be a finite number, got -inf"),
-            ([2], [((0,), [-INF, 0]), ((0,), [0, -INF])], "log_unary must allow at least one state; variable 0"),
-            ([2], [((0,), "ab")], "factors[0] must be an array of numbers, got 'ab'"),
-            ([2], [(0, [0, 0])], "factors[0] must be a pair (variable numbers, log_table), got (0, [0, 0])"),
-            ([2], [((0.7,), [0, 0])], "factors[0] must be a pair (variable numbers, log_table), got ((0.7,), [0, 0])"),
-            ([2], [3], "factors[0] must be a pair (variable numbers, log_table), got 3"),
-            ([2], None, "factors must be a list of (scope, log_table) pairs, got None"),
-            ([0], [], "num_states must be from 1 to 2147483647, got 0 for variable 0"),
-            (2, [], "num_states must be a vector of whole numbers, got shape ()"),
+            ([2, 3], [((0,), np.zeros(3))], r"^factors\[0\] over variables \[0\] .*got \(3,\)"),
+            ([2, 3], [((), np.zeros(2))], r"^factors\[0\] over variables \[\] .*got \(2,\)"),
+            ([2], [((0,), [0, NAN])], r"^factors\[0\] .*got nan at entry 1"),
+            ([2], [((), INF)], r"^factors\[0\] .*got inf at entry 0"),
+            ([2], [((), -INF)], r"^log_constant .*got -inf"),
+            ([2], [((0,), [-INF, 0]), ((0,), [0, -INF])], r"^log_unary .*variable 0"),
+            ([2], [((0,), "ab")], r"^factors\[0\] .*got 'ab'"),
+            ([2], [(0, [0, 0])], r"^factors\[0\] .*got \(0, \[0, 0\]\)"),
+            ([2], [((0.7,), [0, 0])], r"^factors\[0\] .*got \(\(0\.7,\), \[0, 0\]\)"),
+            ([2], [3], r"^factors\[0\] .*got 3"),
+            ([2], None, r"^factors .*got None"),
+            ([0], [], r"^num_states .*got 0 for variable 0"),
+            (2, [], r"^num_states .*got shape \(\)"),
         ],
     )
     def test_refusals(self, counts: object, factors: object, message: str) -> None:
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=message):
             MarkovRandomField.from_factors(counts, factors)
 
 
@@ -237,47 +234,47 @@ class TestIsing:
         [
             (
                 lambda: MarkovRandomField.ising([(0, 1)], [1, 2]),
-                "coupling must be a number or one value per edge, 1, got shape (2,)",
+                r"^coupling .*got shape \(2,\)",
             ),
-            (lambda: MarkovRandomField.ising([(0, 1)], NAN), "coupling must be finite, got nan for edge 0"),
-            (lambda: MarkovRandomField.ising([(0, 1)], -INF), "coupling must be finite, got -inf for edge 0"),
-            (lambda: MarkovRandomField.ising([(0, 1)], "x"), "coupling must be an array of numbers, got 'x'"),
-            (lambda: MarkovRandomField.ising([(0, 1)], 1, [0, INF]), "field must be finite, got inf for variable 1"),
+            (lambda: MarkovRandomField.ising([(0, 1)], NAN), r"^coupling .*got nan for edge 0"),
+            (lambda: MarkovRandomField.ising([(0, 1)], -INF), r"^coupling .*got -inf for edge 0"),
+            (lambda: MarkovRandomField.ising([(0, 1)], "x"), r"^coupling .*got 'x'"),
+            (lambda: MarkovRandomField.ising([(0, 1)], 1, [0, INF]), r"^field .*got inf for variable 1"),
             (
                 lambda: MarkovRandomField.ising([(0, 1)], 1, [[0, 0]]),
-                "edges must hold indices below the number of variables, 1, got 1",
+                r"^edges .*got 1",
             ),
             (
                 lambda: MarkovRandomField.ising([(0, 1)], 1, [[0], [0]]),
-                "field must be a number or one value per variable, 2",
+                r"^field .*\b2\b",
             ),
-            (lambda: MarkovRandomField.ising([(0, 1)], 1, [[0], [0, 1]]), "field must be an array of numbers"),
+            (lambda: MarkovRandomField.ising([(0, 1)], 1, [[0], [0, 1]]), r"^field .*numbers"),
             (
                 lambda: MarkovRandomField.ising([(0, 3)], 1, [0, 0]),
-                "edges must hold indices below the number of variables, 2, got 3",
+                r"^edges .*got 3",
             ),
             (
                 lambda: MarkovRandomField.ising([(0, 1)], 1, [0, 0], num_variables=3),
-                "field must be a number or one value per variable, 3, got shape (2,)",
+                r"^field .*got shape \(2,\)",
             ),
-            (lambda: MarkovRandomField.ising([(0, 3)], 1, num_variables=3), "below the number of variables, 3, got 3"),
+            (lambda: MarkovRandomField.ising([(0, 3)], 1, num_variables=3), r"^edges .*3, got 3"),
             (
                 lambda: MarkovRandomField.ising([], 1, num_variables=-1),
-                "num_variables must be a whole number of at least 0, got -1",
+                r"^num_variables .*got -1",
             ),
             (
                 lambda: MarkovRandomField.ising([], 1, num_variables=2.5),
-                "num_variables must be a whole number of at least 0, got 2.5",
+                r"^num_variables .*got 2\.5",
             ),
-            (lambda: MarkovRandomField.ising([(-1, 0)], 1), "edges must hold indices from 0; edge 0 is (-1, 0)"),
+            (lambda: MarkovRandomField.ising([(-1, 0)], 1), r"^edges .*edge 0 .*\(-1, 0\)"),
             (
                 lambda: MarkovRandomField.ising([(0, 1)], 1, variable_names=["a"]),
-                "variable_names must have one name per variable, 2, got 1",
+                r"^variable_names .*got 1",
             ),
         ],
     )
     def test_refusals(self, call: Callable[[], object], message: str) -> None:
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=message):
             call()
 
 
@@ -305,30 +302,33 @@ class TestPotts:
     @pytest.mark.parametrize(
         ("call", "message"),
         [
-            (lambda: MarkovRandomField.potts([(0, 1)], 1, 0), "num_states must be a whole number of at least 1, got 0"),
+            (lambda: MarkovRandomField.potts([(0, 1)], 1, 0), r"^num_states .*got 0"),
             (
                 lambda: MarkovRandomField.potts([(0, 1)], 1, 2.5),
-                "num_states must be a whole number of at least 1, got 2.5",
+                r"^num_states .*got 2\.5",
             ),
             (
                 lambda: MarkovRandomField.potts([(0, 1)], 1, True),
-                "num_states must be a whole number of at least 1, got True",
+                r"^num_states .*got True",
             ),
             (
                 lambda: MarkovRandomField.potts([(0, 1)], 1, 3, [0, 0]),
-                "field must be a number or have shape (2, 3), got shape (2,)",
+                r"^field .*got shape \(2,\)",
             ),
-            (lambda: MarkovRandomField.potts([(0, 1)], 1, 3, np.zeros((2, 2))), "have shape (2, 3), got shape (2, 2)"),
-            (lambda: MarkovRandomField.potts([(0, 1)], 1, 2, [[0], [0, 1]]), "field must be an array of numbers"),
+            (
+                lambda: MarkovRandomField.potts([(0, 1)], 1, 3, np.zeros((2, 2))),
+                r"^field .*\(2, 3\), got shape \(2, 2\)",
+            ),
+            (lambda: MarkovRandomField.potts([(0, 1)], 1, 2, [[0], [0, 1]]), r"^field .*numbers"),
             (
                 lambda: MarkovRandomField.potts([(0, 1)], 1, 2, NAN),
-                "log_unary must hold finite numbers or -inf, got nan",
+                r"^log_unary .*got nan",
             ),
-            (lambda: MarkovRandomField.potts([(0, 1)], INF, 2), "coupling must be finite, got inf for edge 0"),
+            (lambda: MarkovRandomField.potts([(0, 1)], INF, 2), r"^coupling .*got inf for edge 0"),
         ],
     )
     def test_refusals(self, call: Callable[[], object], message: str) -> None:
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=message):
             call()
 
 
@@ -365,12 +365,12 @@ def test_restricted_boltzmann_machine(seed: int) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: MarkovRandomField.from_couplings([[0.0, 1.0], [2.0, 0.0]]), r"J must be symmetric, and \(0, 1\)"),
-        (lambda: MarkovRandomField.from_couplings([[0.0, 1.0], [0.0, 0.0]]), r"J must be symmetric, and \(0, 1\)"),
-        (lambda: MarkovRandomField.from_couplings([[1.0]]), "J must be 0 on its diagonal"),
-        (lambda: MarkovRandomField.from_couplings([[0.0, NAN], [NAN, 0.0]]), "J must be finite, got nan"),
-        (lambda: MarkovRandomField.from_couplings([1.0]), "J must be a square matrix"),
-        (lambda: MarkovRandomField.from_couplings([[0.0]], [1.0, 2.0]), "h must"),
+        (lambda: MarkovRandomField.from_couplings([[0.0, 1.0], [2.0, 0.0]]), r"coupling .* \(0, 1\)"),
+        (lambda: MarkovRandomField.from_couplings([[0.0, 1.0], [0.0, 0.0]]), r"coupling .* \(0, 1\)"),
+        (lambda: MarkovRandomField.from_couplings([[1.0]]), r"^coupling .*diagonal"),
+        (lambda: MarkovRandomField.from_couplings([[0.0, NAN], [NAN, 0.0]]), r"^coupling .*finite"),
+        (lambda: MarkovRandomField.from_couplings([1.0]), r"^coupling .*square"),
+        (lambda: MarkovRandomField.from_couplings([[0.0]], [1.0, 2.0]), "field must"),
         (lambda: MarkovRandomField.rbm([1.0]), "W must be 2-D"),
         (lambda: MarkovRandomField.rbm([[INF]]), "W must be finite"),
         (lambda: MarkovRandomField.rbm([[1.0]], b=[1.0, 2.0]), "b must"),

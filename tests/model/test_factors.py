@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from fastmix import MarkovRandomField, ModelError, ResourceError, infer
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
-from fastmix.model.reduce import drop_unsupported, reduce_model
+from fastmix.model.reduce import reduce_model
+from fastmix.model.supports import drop_unsupported
 
 Factors = list[tuple[tuple[int, ...], np.ndarray]]
 
@@ -116,8 +117,8 @@ def naive_supports(model: MarkovRandomField) -> list[int]:
 
 @pytest.mark.parametrize(("in_python", "at_once"), [(20_000, 1 << 24), (20_000, 1), (-1, 1 << 24), (-1, 20)])
 def test_states_that_are_left_have_supports(monkeypatch: pytest.MonkeyPatch, in_python: int, at_once: int) -> None:
-    monkeypatch.setattr("fastmix.model.reduce._IN_PYTHON", in_python)
-    monkeypatch.setattr("fastmix.model.reduce._AT_ONCE", at_once)
+    monkeypatch.setattr("fastmix.model.supports.MAX_PYTHON_SUPPORTS", in_python)
+    monkeypatch.setattr("fastmix.model.supports.ENTRIES_BETWEEN_CLOCKS", at_once)
     rng, lost = np.random.default_rng(5), 0
     for k in range(60):
         counts = rng.integers(1, 4, size=6)
@@ -164,7 +165,7 @@ def test_a_deterministic_chain_is_followed_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (([0, 2], [0, 1, 2]), "rise by 3 or more"),
+        (([0, 2], [0, 1, 2]), "rise by 3"),
         (([0, 3], [0, 2, 1]), "ascending"),
         (([0, 3], [0, 1, 9]), "from 0 to 2"),
         (([1, 3], [0, 1, 2]), "begin at 0"),
@@ -180,7 +181,7 @@ def test_bad_scopes_are_refused(arguments: tuple[list[int], list[int]], text: st
 
 
 def test_a_scope_without_its_edges_is_refused() -> None:
-    with pytest.raises(ModelError, match="every pair of a scope"):
+    with pytest.raises(ModelError, match=r"^edges .*scope"):
         MarkovRandomField(
             [2, 2, 2], np.zeros(6), [(0, 1)], np.zeros(4), scope_starts=[0, 3], scope_variables=[0, 1, 2],
             log_factors=np.zeros(8),
@@ -203,5 +204,5 @@ def test_dropping_states_reads_the_clock():
     assert reduce_model(model).model.num_states.min() == 1
     with pytest.raises(OutOfTimeError):
         reduce_model(model, clock=Clock(1e-9))
-    with pytest.raises(ResourceError, match="the time limit of 1e-09 s was over before evidence"):
+    with pytest.raises(ResourceError, match=r"time limit .*1e-09 s"):
         infer(model, method="loopy-bp", time_limit=1e-9)

@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import math
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -167,41 +166,38 @@ class TestAccess:
     @pytest.mark.parametrize(
         ("variable", "message"),
         [
-            ("snow", "variable must be a whole number from 0 to 2 or a name, got 'snow'; the nearest is 'sun'"),
-            (3, "variable must be a whole number from 0 to 2 or a name, got 3"),
-            (-1, "variable must be a whole number from 0 to 2 or a name, got -1"),
-            (1.7, "variable must be a whole number from 0 to 2 or a name, got 1.7"),
-            (None, "variable must be a whole number from 0 to 2 or a name, got None"),
+            ("snow", r"^variable .*got 'snow'.*'sun'"),
+            (3, r"^variable .*got 3"),
+            (-1, r"^variable .*got -1"),
+            (1.7, r"^variable .*got 1\.7"),
+            (None, r"^variable .*got None"),
         ],
     )
     def test_unknown_variable(self, variable: object, message: str) -> None:
         for call in (lopsided().unary, lopsided().variable_index, lambda v: lopsided().condition({v: 0})):
-            with pytest.raises(ModelError, match=re.escape(message)):
+            with pytest.raises(ModelError, match=message):
                 call(variable)
 
     @pytest.mark.parametrize(
         ("state", "message"),
         [
-            (
-                "windy",
-                "state of variable 'wind' must be a whole number from 0 to 2 or a name, got 'windy'; the nearest is",
-            ),
-            (3, "state of variable 'wind' must be a whole number from 0 to 2 or a name, got 3"),
-            (-1, "state of variable 'wind' must be a whole number from 0 to 2 or a name, got -1"),
-            (0.9, "state of variable 'wind' must be a whole number from 0 to 2 or a name, got 0.9"),
-            (None, "state of variable 'wind' must be a whole number from 0 to 2 or a name, got None"),
+            ("windy", r"^state of variable 'wind' .*got 'windy'.*'mid'$"),
+            (3, r"^state of variable 'wind' .*got 3"),
+            (-1, r"^state of variable 'wind' .*got -1"),
+            (0.9, r"^state of variable 'wind' .*got 0\.9"),
+            (None, r"^state of variable 'wind' .*got None"),
         ],
     )
     def test_unknown_state(self, state: object, message: str) -> None:
         for call in (lopsided().state_index, lambda v, s: lopsided().condition({v: s})):
-            with pytest.raises(ModelError, match=re.escape(message)):
+            with pytest.raises(ModelError, match=message):
                 call("wind", state)
 
     def test_names_of_a_model_without_any(self) -> None:
         model = MarkovRandomField.ising([(0, 1)], 1.0)
-        with pytest.raises(ModelError, match="variable must be a whole number from 0 to 1, got 'a'"):
+        with pytest.raises(ModelError, match=r"^variable .* 1, got 'a'$"):
             model.unary("a")
-        with pytest.raises(ModelError, match=re.escape("must be a whole number from 0 to 1, got 'up'")):
+        with pytest.raises(ModelError, match=r"state .* 1, got 'up'$"):
             model.state_index(0, "up")
 
 
@@ -236,7 +232,7 @@ class TestProbabilities:
         model = lopsided()
         xs = oracle.all_configurations(model)
         whole = model.log_weight(xs)
-        monkeypatch.setattr("fastmix.model.mrf._CHUNK_ENTRIES", 13)  # two configurations of six entries at a time
+        monkeypatch.setattr("fastmix.model.mrf.GATHERED_ENTRIES", 13)  # two configurations of six entries at a time
         assert model.log_weight(xs).tolist() == whole.tolist()
         oracle.assert_log_close(whole, oracle.log_weights(model))
 
@@ -270,26 +266,26 @@ class TestProbabilities:
     @pytest.mark.parametrize(
         ("states", "message"),
         [
-            ([0, 0], "states must have shape (..., 3), got shape (2,)"),
-            (0, "states must have shape (..., 3), got shape ()"),
-            (np.zeros((3, 2), dtype=int), "states must have shape (..., 3), got shape (3, 2)"),
-            ([[0, 0, 0], [0, 0]], "states must have shape (..., 3), got [[0, 0, 0], [0, 0]]"),
-            ([0, 3, 0], "states of variable 1 must be from 0 to 2, got 3"),
-            ([[0, 0, 0], [0, 0, -1]], "states of variable 2 must be from 0 to 3, got -1"),
-            ([256, 0, 0], "states of variable 0 must be from 0 to 1, got 256"),
-            ([2**32, 0, 0], "states of variable 0 must be from 0 to 1, got 4294967296"),
-            ([2**64, 0, 0], "states must hold whole numbers"),
-            ([0, 0.5, 0], "states must hold whole numbers, got [0, 0.5, 0]"),
-            ([0, NAN, 0], "states must hold whole numbers, got [0, nan, 0]"),
-            ([0, INF, 0], "states must hold whole numbers, got [0, inf, 0]"),
-            (["no", "low", "a"], "states must hold whole numbers, got ['no', 'low', 'a']"),
-            (None, "states must hold whole numbers, got None"),
+            ([0, 0], r"^states .*got shape \(2,\)"),
+            (0, r"^states .*got shape \(\)"),
+            (np.zeros((3, 2), dtype=int), r"^states .*got shape \(3, 2\)"),
+            ([[0, 0, 0], [0, 0]], r"^states .*got \[\[0, 0, 0\], \[0, 0\]\]"),
+            ([0, 3, 0], r"^states of variable 1 .*got 3"),
+            ([[0, 0, 0], [0, 0, -1]], r"^states of variable 2 .*got -1"),
+            ([256, 0, 0], r"^states of variable 0 .*got 256"),
+            ([2**32, 0, 0], r"^states of variable 0 .*got 4294967296"),
+            ([2**64, 0, 0], r"^states .*whole numbers"),
+            ([0, 0.5, 0], r"^states .*got \[0, 0\.5, 0\]"),
+            ([0, NAN, 0], r"^states .*got \[0, nan, 0\]"),
+            ([0, INF, 0], r"^states .*got \[0, inf, 0\]"),
+            (["no", "low", "a"], r"^states .*got \['no', 'low', 'a'\]"),
+            (None, r"^states .*got None"),
         ],
     )
     def test_bad_states(self, states: object, message: str) -> None:
         model = lopsided()
         for call in (model.log_weight, model.sufficient_statistics):
-            with pytest.raises(ModelError, match=re.escape(message)):
+            with pytest.raises(ModelError, match=message):
                 call(states)
 
 
@@ -298,14 +294,14 @@ class TestProbabilities:
 
 class TestProperties:
     @given(strategies.models(), st.data())
-    def test_relabelling_and_edge_reversal(self, model: MarkovRandomField, data: st.DataObject) -> None:
+    def test_relabeling_and_edge_reversal(self, model: MarkovRandomField, data: st.DataObject) -> None:
         order = data.draw(st.permutations(range(model.num_variables)))
         other = strategies.relabel(model, order)
         oracle.assert_same_weights(model, other, order)
         oracle.assert_probabilities_close(oracle.joint(other), oracle.joint(model).transpose(order))
 
     @given(strategies.models())
-    def test_relabelling_back_gives_the_same_model(self, model: MarkovRandomField) -> None:
+    def test_relabeling_back_gives_the_same_model(self, model: MarkovRandomField) -> None:
         backwards = list(reversed(range(model.num_variables)))
         assert strategies.relabel(strategies.relabel(model, backwards), backwards) == model
 
@@ -373,3 +369,16 @@ class TestProperties:
         assert small.num_states.tolist() == [len(states) for states in keep]
         oracle.assert_log_close(oracle.log_z(small), oracle.log_z(model))
         oracle.assert_probabilities_close(oracle.joint(small), oracle.joint(model)[np.ix_(*keep)] if keep else 1.0)
+
+
+@given(strategies.models())
+def test_terms_add_up_to_the_log_weight(model: MarkovRandomField) -> None:
+    """With a factor over three variables where there are as many."""
+    if model.num_variables >= 3:
+        scope = [0, 1, 2]
+        table = np.arange(float(np.prod(model.num_states[scope]))).reshape(model.num_states[scope])
+        terms = [(list(variables), values) for variables, values in model.terms()]
+        model = MarkovRandomField.from_factors(model.num_states, [*terms, (scope, table)])
+    states = np.zeros(model.num_variables, dtype=int)
+    parts = [table[tuple(states[variables])] for variables, table in model.terms()]
+    assert model.log_weight(states) == pytest.approx(model.log_constant + math.fsum(parts), abs=1e-9)

@@ -7,7 +7,6 @@ import dataclasses
 import math
 import os
 import pickle
-import re
 import subprocess
 import sys
 
@@ -126,80 +125,80 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (([2, 0], [0, 0], [], []), "num_states must be from 1 to 2147483647, got 0 for variable 1"),
-            (([2.5], [0, 0], [], []), "num_states must be a vector of whole numbers, got shape (1,), float64"),
-            (([[2]], [0, 0], [], []), "num_states must be a vector of whole numbers, got shape (1, 1)"),
-            (([[2], [2, 2]], [0, 0], [], []), "num_states must be a vector of whole numbers, got [[2], [2, 2]]"),
-            ((TWO, [0, 0, 0], [], []), "log_unary must have shape (4,) to fit num_states, got shape (3,)"),
-            ((TWO, [[0, 0], [0, 0]], [], []), "log_unary must have shape (4,) to fit num_states, got shape (2, 2)"),
-            ((TWO, [0, 0, NAN, 0], [], []), "log_unary must hold finite numbers or -inf, got nan at entry 2"),
-            ((TWO, [0, INF, 0, 0], [], []), "log_unary must hold finite numbers or -inf, got inf at entry 1"),
-            ((TWO, [0, 0, -INF, -INF], [], []), "log_unary must allow at least one state; variable 1 has only -inf"),
-            ((TWO, "text", [], []), "log_unary must be an array of numbers, got 'text'"),
-            ((TWO, np.zeros(4, dtype=complex), [], []), "log_unary must be an array of numbers"),
-            ((TWO, [0] * 4, ONE_EDGE, [0] * 3), "log_pairwise must have shape (4,) to fit num_states and edges"),
-            ((TWO, [0] * 4, ONE_EDGE, [0, 0, 0, NAN]), "log_pairwise must hold finite numbers or -inf, got nan"),
-            ((TWO, [0] * 4, ONE_EDGE, [INF, 0, 0, 0]), "log_pairwise must hold finite numbers or -inf, got inf"),
-            ((TWO, [0] * 4, [[1, 0]], [0] * 4), "edges must have i < j in every row"),
-            ((TWO, [0] * 4, [[0, 1], [0, 1]], [0] * 8), "in lexicographic order, each once"),
-            (([2] * 3, [0] * 6, [[1, 2], [0, 1]], [0] * 8), "in lexicographic order, each once"),
-            ((TWO, [0] * 4, [[0, 2]], [0] * 4), "below the number of variables, 2; edge 0 is (0, 2)"),
-            ((TWO, [0] * 4, [[-1, 1]], [0] * 4), "edges must hold indices from 0"),
-            ((TWO, [0] * 4, [[1, 1]], [0] * 4), "edges must join two different variables; edge 0 is (1, 1)"),
-            ((TWO, [0] * 4, [0, 1], [0] * 4), "edges must have shape (m, 2), got shape (2,)"),
-            ((TWO, [0] * 4, [[0, 1, 2]], [0] * 4), "edges must have shape (m, 2), got shape (1, 3)"),
-            ((TWO, [0] * 4, [[]], []), "edges must have shape (m, 2), got shape (1, 0)"),
-            ((TWO, [0] * 4, [[0, 1], [0]], [0] * 4), "edges must have shape (m, 2), got [[0, 1], [0]]"),
-            ((TWO, [0] * 4, [[0, 0.5]], [0] * 4), "edges must hold integers, got [[0, 0.5]]"),
-            ((TWO, [0] * 4, [[0, INF]], [0] * 4), "edges must hold integers, got [[0, inf]]"),
-            ((TWO, [0] * 4, [["0", "1"]], [0] * 4), "edges must hold integers, got [['0', '1']]"),
-            ((TWO, [0] * 4, [], [], NAN), "log_constant must be a finite number, got nan"),
-            ((TWO, [0] * 4, [], [], -INF), "log_constant must be a finite number, got -inf"),
-            ((TWO, [0] * 4, [], [], "x"), "log_constant must be an array of numbers, got 'x'"),
-            ((TWO, [0] * 4, [], [], [1.0]), "log_constant must be a finite number, got [1.0]"),
-            ((TWO, [0] * 4, [], [], 0.0, ["a"]), "variable_names must have one name per variable, 2, got 1"),
-            ((TWO, [0] * 4, [], [], 0.0, ["a", "a"]), "variable_names must all be different, got 'a' more than once"),
-            ((TWO, [0] * 4, [], [], 0.0, "ab"), "variable_names must be a list of names, got 'ab'"),
-            ((TWO, [0] * 4, [], [], 0.0, 2), "variable_names must be a list of names, got 2"),
-            ((TWO, [0] * 4, [], [], 0.0, None, [["a", "b"]]), "state_names must have one list per variable, 2, got 1"),
+            (([2, 0], [0, 0], [], []), r"^num_states .*got 0 for variable 1"),
+            (([2.5], [0, 0], [], []), r"^num_states .*got shape \(1,\), float64"),
+            (([[2]], [0, 0], [], []), r"^num_states .*got shape \(1, 1\)"),
+            (([[2], [2, 2]], [0, 0], [], []), r"^num_states .*got \[\[2\], \[2, 2\]\]"),
+            ((TWO, [0, 0, 0], [], []), r"^log_unary .*got shape \(3,\)"),
+            ((TWO, [[0, 0], [0, 0]], [], []), r"^log_unary .*got shape \(2, 2\)"),
+            ((TWO, [0, 0, NAN, 0], [], []), r"^log_unary .*got nan at entry 2"),
+            ((TWO, [0, INF, 0, 0], [], []), r"^log_unary .*got inf at entry 1"),
+            ((TWO, [0, 0, -INF, -INF], [], []), r"^log_unary .*variable 1 .*-inf"),
+            ((TWO, "text", [], []), r"^log_unary .*got 'text'"),
+            ((TWO, np.zeros(4, dtype=complex), [], []), r"^log_unary .*numbers"),
+            ((TWO, [0] * 4, ONE_EDGE, [0] * 3), r"^log_pairwise .*shape \(4,\)"),
+            ((TWO, [0] * 4, ONE_EDGE, [0, 0, 0, NAN]), r"^log_pairwise .*got nan"),
+            ((TWO, [0] * 4, ONE_EDGE, [INF, 0, 0, 0]), r"^log_pairwise .*got inf"),
+            ((TWO, [0] * 4, [[1, 0]], [0] * 4), r"^edges .*i < j"),
+            ((TWO, [0] * 4, [[0, 1], [0, 1]], [0] * 8), r"^edges .*order"),
+            (([2] * 3, [0] * 6, [[1, 2], [0, 1]], [0] * 8), r"^edges .*order"),
+            ((TWO, [0] * 4, [[0, 2]], [0] * 4), r"^edges .*edge 0 .*\(0, 2\)"),
+            ((TWO, [0] * 4, [[-1, 1]], [0] * 4), r"^edges .*from 0"),
+            ((TWO, [0] * 4, [[1, 1]], [0] * 4), r"^edges .*edge 0 .*\(1, 1\)"),
+            ((TWO, [0] * 4, [0, 1], [0] * 4), r"^edges .*got shape \(2,\)"),
+            ((TWO, [0] * 4, [[0, 1, 2]], [0] * 4), r"^edges .*got shape \(1, 3\)"),
+            ((TWO, [0] * 4, [[]], []), r"^edges .*got shape \(1, 0\)"),
+            ((TWO, [0] * 4, [[0, 1], [0]], [0] * 4), r"^edges .*got \[\[0, 1\], \[0\]\]"),
+            ((TWO, [0] * 4, [[0, 0.5]], [0] * 4), r"^edges .*got \[\[0, 0\.5\]\]"),
+            ((TWO, [0] * 4, [[0, INF]], [0] * 4), r"^edges .*got \[\[0, inf\]\]"),
+            ((TWO, [0] * 4, [["0", "1"]], [0] * 4), r"^edges .*got \[\['0', '1'\]\]"),
+            ((TWO, [0] * 4, [], [], NAN), r"^log_constant .*got nan"),
+            ((TWO, [0] * 4, [], [], -INF), r"^log_constant .*got -inf"),
+            ((TWO, [0] * 4, [], [], "x"), r"^log_constant .*got 'x'"),
+            ((TWO, [0] * 4, [], [], [1.0]), r"^log_constant .*got \[1\.0\]"),
+            ((TWO, [0] * 4, [], [], 0.0, ["a"]), r"^variable_names .*got 1"),
+            ((TWO, [0] * 4, [], [], 0.0, ["a", "a"]), r"^variable_names .*got 'a'"),
+            ((TWO, [0] * 4, [], [], 0.0, "ab"), r"^variable_names .*got 'ab'"),
+            ((TWO, [0] * 4, [], [], 0.0, 2), r"^variable_names .*got 2"),
+            ((TWO, [0] * 4, [], [], 0.0, None, [["a", "b"]]), r"^state_names .*got 1"),
             (
                 (TWO, [0] * 4, [], [], 0.0, None, [["a", "b"], ["a"]]),
-                "state_names[1] must have one name per state, 2, got 1",
+                r"^state_names\[1\] .*got 1",
             ),
             (
                 (TWO, [0] * 4, [], [], 0.0, None, [["a", "b"], ["b", "b"]]),
-                "state_names[1] must all be different, got 'b' more than once",
+                r"^state_names\[1\] .*got 'b'",
             ),
-            ((TWO, [0] * 4, [], [], 0.0, None, ["ab", "cd"]), "state_names[0] must be a list of names, got 'ab'"),
-            ((TWO, [0] * 4, [], [], 0.0, None, 7), "state_names must be a list of lists of names, got 7"),
+            ((TWO, [0] * 4, [], [], 0.0, None, ["ab", "cd"]), r"^state_names\[0\] .*got 'ab'"),
+            ((TWO, [0] * 4, [], [], 0.0, None, 7), r"^state_names .*got 7"),
         ],
     )
     def test_class(self, arguments: tuple[object, ...], message: str) -> None:
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=message):
             MarkovRandomField(*arguments)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"log_unary": np.zeros(8)}, "log_unary must have shape (9,) to fit num_states, got shape (8,)"),
-            ({"log_pairwise": np.zeros(5)}, "log_pairwise must have shape (26,) to fit num_states and edges"),
-            ({"log_constant": INF}, "log_constant must be a finite number, got inf"),
+            ({"log_unary": np.zeros(8)}, r"^log_unary .*got shape \(8,\)"),
+            ({"log_pairwise": np.zeros(5)}, r"^log_pairwise .*shape \(26,\)"),
+            ({"log_constant": INF}, r"^log_constant .*got inf"),
         ],
     )
     def test_replace(self, arguments: dict[str, object], message: str) -> None:
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=message):
             lopsided().replace(**arguments)
 
     @pytest.mark.parametrize(
         ("parameters", "message"),
         [
-            (np.zeros(34), "parameters must have shape (35,) to fit the model, got shape (34,)"),
-            (np.full(35, NAN), "parameters must hold finite numbers or -inf, got nan at entry 0"),
-            (np.full(35, -INF), "log_unary must allow at least one state; variable 0 has only -inf"),
+            (np.zeros(34), r"^parameters .*got shape \(34,\)"),
+            (np.full(35, NAN), r"^parameters .*got nan at entry 0"),
+            (np.full(35, -INF), r"^log_unary .*variable 0 .*-inf"),
         ],
     )
     def test_with_parameters(self, parameters: np.ndarray, message: str) -> None:
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=message):
             lopsided().with_parameters(parameters)
 
     def test_a_model_error_is_a_value_error(self) -> None:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from fastmix import certify, infer, sample
 from fastmix.errors import ModelError, ResourceError
-from fastmix.model.network import BayesianNetwork, normalise_rows
+from fastmix.model.network import BayesianNetwork, normalize_rows
 
 STATES = [["no", "yes"], ["low", "mid", "high"], ["x", "y"]]
 PARENTS = [[], [0], [1, 0]]
@@ -89,28 +90,28 @@ class TestConstruction:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"variable_names": ["a", "b"]}, "variable_names must have one name per variable, 3, got 2"),
-            ({"variable_names": ["a", "b", "a"]}, "got 'a' more than once"),
-            ({"variable_names": None}, "variable_names must be a list of names, got None"),
-            ({"variable_names": "abc"}, "variable_names must be a list of names"),
-            ({"state_names": [["no", "no"], *STATES[1:]]}, "got 'no' more than once"),
-            ({"state_names": [[], *STATES[1:]]}, "num_states must be from 1 to"),
+            ({"variable_names": ["a", "b"]}, r"^variable_names .*got 2"),
+            ({"variable_names": ["a", "b", "a"]}, r"^variable_names .*got 'a'"),
+            ({"variable_names": None}, r"^variable_names .*got None"),
+            ({"variable_names": "abc"}, r"^variable_names .*list"),
+            ({"state_names": [["no", "no"], *STATES[1:]]}, r"^state_names\[\d\] .*got 'no'"),
+            ({"state_names": [[], *STATES[1:]]}, r"^num_states .*from 1"),
             ({"state_names": ["no", *STATES[1:]]}, r"state_names\[0\] must be a list"),
-            ({"parents": [[], [0]]}, "parents must have one list per variable, 3, got 2"),
-            ({"parents": [[], [0], [1, 3]]}, r"parents\[2\] must be a whole number from 0 to 2, got 3"),
-            ({"parents": [[], [0], [1, -1]]}, r"parents\[2\] must be a whole number from 0 to 2, got -1"),
-            ({"parents": [[], [0], [1, 1]]}, "each variable once and not 2 itself"),
-            ({"parents": [[], [0], [1, 2]]}, "each variable once and not 2 itself"),
-            ({"parents": [[1], [0], [1, 0]]}, "must not form a cycle, got a -> b -> a"),
-            ({"parents": 3}, "parents must be a list"),
-            ({"tables": TABLES[:2]}, "tables must have one table per variable, 3, got 2"),
-            ({"tables": [[0.5, 0.5, 0.0], *TABLES[1:]]}, r"must have shape \(2,\), parents first .* got \(3,\)"),
+            ({"parents": [[], [0]]}, r"^parents .*got 2"),
+            ({"parents": [[], [0], [1, 3]]}, r"^parents\[2\] .*got 3"),
+            ({"parents": [[], [0], [1, -1]]}, r"^parents\[2\] .*got -1"),
+            ({"parents": [[], [0], [1, 1]]}, r"^parents\[2\] .*once"),
+            ({"parents": [[], [0], [1, 2]]}, r"^parents\[2\] .*once"),
+            ({"parents": [[1], [0], [1, 0]]}, r"^parents .*cycle.* a -> b -> a"),
+            ({"parents": 3}, r"^parents .*list"),
+            ({"tables": TABLES[:2]}, r"^tables .*got 2"),
+            ({"tables": [[0.5, 0.5, 0.0], *TABLES[1:]]}, r"^tables\[\d\] .*\(2,\).* got \(3,\)"),
             ({"tables": [[0.5, 0.4], *TABLES[1:]]}, r"sum to 1, got \[0.5, 0.4\]"),
             ({"tables": [TABLES[0], [[0.2, 0.5, 0.3], [0.0, 0.9, 0.2]], TABLES[2]]}, r"got .* at \(1,\)"),
-            ({"tables": [[1.5, -0.5], *TABLES[1:]]}, "probabilities that sum to 1"),
-            ({"tables": [[math.nan, 1.0], *TABLES[1:]]}, "probabilities that sum to 1"),
-            ({"tables": [[math.inf, 1.0], *TABLES[1:]]}, "probabilities that sum to 1"),
-            ({"tables": [["x", "y"], *TABLES[1:]]}, "must be an array of numbers"),
+            ({"tables": [[1.5, -0.5], *TABLES[1:]]}, r"^tables\[\d\] .*sum to 1"),
+            ({"tables": [[math.nan, 1.0], *TABLES[1:]]}, r"^tables\[\d\] .*sum to 1"),
+            ({"tables": [[math.inf, 1.0], *TABLES[1:]]}, r"^tables\[\d\] .*sum to 1"),
+            ({"tables": [["x", "y"], *TABLES[1:]]}, r"^tables\[\d\] .*numbers"),
         ],
     )
     def test_refused(self, changes, message):
@@ -120,7 +121,7 @@ class TestConstruction:
     def test_too_many_parents(self):
         names = [f"v{i}" for i in range(33)]
         tables = [np.ones(1)] * 32 + [np.ones((1,) * 32)]
-        with pytest.raises(ModelError, match="at most 31 variables, got 32"):
+        with pytest.raises(ModelError, match=r"\b31 .*got 32"):
             BayesianNetwork(names, [["s"]] * 33, [[]] * 32 + [range(32)], tables)
 
     def test_too_large_a_table(self):
@@ -131,29 +132,29 @@ class TestConstruction:
 
 
 class TestRows:
-    def test_rounded_rows_are_normalised(self):
+    def test_rounded_rows_are_normalized(self):
         network = BayesianNetwork(["a"], [["x", "y", "z"]], [[]], [[0.3333, 0.3333, 0.3333]])
         assert network.tables[0].tolist() == pytest.approx([1 / 3] * 3, rel=1e-15)
         with pytest.raises(ModelError, match="sum to 1"):
             BayesianNetwork(["a"], [["x", "y", "z"]], [[]], [[0.3333, 0.3333, 0.3332]])
 
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.floats(-9e-5, 9e-5))
-    def test_normalising_again_changes_nothing(self, weights, deviation):
+    def test_normalizing_again_changes_nothing(self, weights, deviation):
         row = np.array(weights) + 1e-6
         row *= (1 + deviation) / row.sum()
-        once, bad = normalise_rows(row[None, :])
+        once, bad = normalize_rows(row[None, :])
         assert bad is None
         assert once.sum() == pytest.approx(1, abs=1e-14)
-        again, _ = normalise_rows(once)
+        again, _ = normalize_rows(once)
         assert np.array_equal(once, again)
 
     def test_no_negative_zero(self):
-        assert not np.signbit(normalise_rows(np.array([[-0.0, 1.0]]))[0]).any()
+        assert not np.signbit(normalize_rows(np.array([[-0.0, 1.0]]))[0]).any()
 
     def test_the_first_wrong_row(self):
         rows = np.full((5, 2), 0.5)
         rows[3, 0] = rows[4, 0] = 0.7
-        assert normalise_rows(rows.reshape(5, 1, 2))[1] == 3
+        assert normalize_rows(rows.reshape(5, 1, 2))[1] == 3
 
 
 class TestOrder:
@@ -170,7 +171,7 @@ class TestOrder:
         tables = [np.ones((1, 1))] * n
         order = BayesianNetwork(names, states, [[i + 1] for i in range(n - 1)] + [[]], [*tables[1:], np.ones(1)]).order
         assert order == tuple(range(n))[::-1]
-        with pytest.raises(ModelError, match="parents must not form a cycle, got v") as caught:
+        with pytest.raises(ModelError, match=r"^parents .*cycle.*v") as caught:
             BayesianNetwork(names, states, [[(i + 1) % n] for i in range(n)], tables)
         assert len(str(caught.value)) < 300
 
@@ -244,9 +245,18 @@ class TestSampling:
         assert network.sample(0, seed=1).shape == (0, 3)
 
     def test_refused(self):
-        with pytest.raises(ValueError, match="num_draws must be a whole number"):
+        with pytest.raises(ValueError, match=r"^num_draws .*-1$"):
             small().sample(-1)
-        with pytest.raises(ValueError, match="seed must be a whole number"):
+        with pytest.raises(ValueError, match=r"^seed .*-1$"):
             small().sample(1, seed=-1)
         with pytest.raises(ResourceError, match="draw fewer"):
             small().sample(10**15)
+
+
+def test_where_a_model_is_needed_the_way_to_it_is_named() -> None:
+    network = BayesianNetwork(["coin"], [["head", "tail"]], [[]], [[0.25, 0.75]])
+    for call in (infer, sample, certify):
+        with pytest.raises(TypeError, match=r"^model .*to_model\(\)"):
+            call(network)
+    with pytest.raises(TypeError, match="from_tables"):
+        infer([[0.25, 0.75]])

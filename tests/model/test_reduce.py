@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import math
+import pickle
 import time
 import tracemalloc
 from collections.abc import Mapping
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -13,11 +15,11 @@ from hypothesis import strategies as st
 
 import oracle
 import strategies
-from fastmix.errors import ModelError
+from fastmix.errors import ImpossibleEvidenceError, ImpossibleModelError
 from fastmix.graphs import grid_edges, path_edges
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, supports
 from fastmix.model import reduce as reduction_module
-from fastmix.model.centre import move_constants, take_offsets
+from fastmix.model.forms import move_constants, take_offsets
 from fastmix.model.reduce import Reduction, reduce_model
 
 INF = math.inf
@@ -126,7 +128,7 @@ class TestAgainstTheOracle:
         if oracle.log_weight(model, x) > -INF:
             assert reduce_model(model, everything).model.num_variables == 0
         else:
-            with pytest.raises(ModelError, match="evidence must have positive probability"):
+            with pytest.raises(ImpossibleEvidenceError, match=r"^evidence "):
                 reduce_model(model, everything)
 
 
@@ -170,12 +172,10 @@ class TestForcedStates:
         observed = data.draw(st.sets(st.integers(0, model.num_variables - 1), max_size=2))
         evidence = {i: data.draw(st.integers(0, int(model.num_states[i]) - 1)) for i in sorted(observed)}
         left = naive_left(model, evidence)
-        with mock.patch.object(reduction_module, "_IN_PYTHON", most):
+        with mock.patch.object(supports, "MAX_PYTHON_SUPPORTS", most):
             if [] in left:
-                start = "the model has no configuration of positive probability"
-                if evidence:
-                    start = "evidence must have positive probability, but it is impossible"
-                with pytest.raises(ModelError, match=f"^{start}: (variable|edge) "):
+                kind = ImpossibleEvidenceError if evidence else ImpossibleModelError
+                with pytest.raises(kind, match=r"(variable|edge) "):
                     reduce_model(model, evidence, fold_single=True)
                 return
             reduction = reduce_model(model, evidence, fold_single=True)
@@ -203,7 +203,7 @@ class TestForcedStates:
             np.tile([0.25, 0.5], (2000, 1)), path_edges(2000), np.tile(EQUAL, (1999, 1, 1))
         )
         with (
-            mock.patch.object(reduction_module, "_IN_PYTHON", most),
+            mock.patch.object(supports, "MAX_PYTHON_SUPPORTS", most),
             mock.patch.object(reduction_module, "_fold", wraps=reduction_module._fold) as fold,
         ):
             reduction = reduce_model(model, {first: 1}, fold_single=True)
@@ -217,8 +217,8 @@ class TestForcedStates:
         tables[40] = [[0.0, -INF], [-INF, -INF]]
         model = MarkovRandomField.from_tables(np.zeros((51, 2)), path_edges(51), tables)
         with (
-            mock.patch.object(reduction_module, "_IN_PYTHON", most),
-            pytest.raises(ModelError, match=r"impossible: variable 4[01] has no state left$"),
+            mock.patch.object(supports, "MAX_PYTHON_SUPPORTS", most),
+            pytest.raises(ImpossibleEvidenceError, match=r"variable 4[01]\b"),
         ):
             reduce_model(model, {0: 1}, fold_single=True)
 
@@ -319,11 +319,10 @@ class TestByHand:
     def test_folding_finds_that_nothing_is_possible(self) -> None:
         model = MarkovRandomField.from_tables([[0.0], [0.0], [0.0]], [(0, 1), (1, 2)], [[[0.0]], [[-INF]]])
         assert reduce_model(model).model == model
-        message = "variable 1 has no state left"
         for evidence in (None, {}):
-            with pytest.raises(ModelError, match=f"^the model has no .* probability: {message}$"):
+            with pytest.raises(ImpossibleModelError, match=r"^the model .*variable 1"):
                 reduce_model(model, evidence, fold_single=True)
-        with pytest.raises(ModelError, match=f"^evidence must .* impossible: {message}$"):
+        with pytest.raises(ImpossibleEvidenceError, match=r"^evidence .*variable 1"):
             reduce_model(model, {0: 0}, fold_single=True)
 
     def test_a_model_without_possible_states_is_to_blame_itself(self) -> None:
@@ -331,12 +330,10 @@ class TestByHand:
         model = MarkovRandomField.from_tables(
             [[0.0], [0.0, 0.0], [0.0, -INF]], [(0, 1), (1, 2)], [[[0.0, -INF]], [[-INF, 0.0], [0.0, 0.0]]]
         )
-        message = "the model has no configuration of positive probability: variable 1 has no state left"
         for evidence in (None, {}):
-            with pytest.raises(ModelError, match=f"^{message}$"):
+            with pytest.raises(ImpossibleModelError, match="variable 1 "):
                 reduce_model(model, evidence, fold_single=True)
-        message = "evidence must have positive probability, but it is impossible: variable 1 has no state left"
-        with pytest.raises(ModelError, match=f"^{message}$"):
+        with pytest.raises(ImpossibleEvidenceError, match=r"^evidence .*variable 1 "):
             reduce_model(model, {0: 0, 2: 0}, fold_single=True)
 
     def test_names_follow(self) -> None:
@@ -400,6 +397,23 @@ class TestAssertionCanFail:
             bent = getattr(small, part).copy()
             bent[0] += 1e-6
             small = small.replace(**{part: bent})
-        bad = Reduction(model, small, good.variables, good.unary_positions, good.pairwise_positions, fixed)
+        assert good.kept is not None
+        kept = good.kept._replace(fixed=fixed)
+        bad = Reduction(model, small, kept)
         with pytest.raises(AssertionError):
             assert_same_answers(bad, {0: 1})
+
+
+def test_a_reduction_of_nothing_makes_its_maps_when_they_are_asked_for():
+    model = MarkovRandomField.ising(grid_edges(3, 4), 0.3)
+    reduction = reduce_model(model)
+    assert reduction.model is model
+    assert not {"variables", "unary_positions", "pairwise_positions", "fixed"} & vars(reduction).keys()
+    for copy in (pickle.loads(pickle.dumps(reduction)), replace(reduction, model=model)):
+        assert copy.variables.tolist() == list(range(12))
+        assert copy.unary_positions.tolist() == list(range(24))
+        assert copy.pairwise_positions.tolist() == list(range(4 * 17))
+        assert copy.fixed.tolist() == [-1] * 12
+    name = "states"
+    with pytest.raises(AttributeError, match=name):
+        getattr(reduction, name)

@@ -20,17 +20,16 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("evidence", "message"),
         [
-            ({3: 0}, "variable must be a whole number from 0 to 2 or a name, got 3"),
-            ({"q": 0}, "variable must be a whole number from 0 to 2 or a name, got 'q'"),
-            ({0: 2}, "state of variable 0 must be a whole number from 0 to 1, got 2"),
-            ({0: "up"}, "state of variable 0 must be a whole number from 0 to 1, got 'up'"),
-            ({0: 0.5}, "state of variable 0 must be a whole number from 0 to 1, got 0.5"),
-            ({0: 1, "a": 0}, "evidence must give each variable one state, got 1 and 0 for variable a"),
-            ({2: 0}, "evidence must have positive probability, but it is impossible: variable c has no state left"),
+            ({3: 0}, r"^variable .*got 3"),
+            ({"q": 0}, r"^variable .*got 'q'"),
+            ({0: 2}, r"^state of variable 0 .*got 2"),
+            ({0: "up"}, r"^state of variable 0 .*got 'up'"),
+            ({0: 0.5}, r"^state of variable 0 .*got 0\.5"),
+            ({0: 1, "a": 0}, r"^evidence .*got 1 and 0 for variable a"),
+            ({2: 0}, r"^evidence .*variable c "),
             (
                 {0: 0, 1: 1},
-                "evidence must have positive probability, but it is impossible: edge (a, b) forbids states 0 and 1, "
-                "the only ones left of its ends",
+                r"^evidence .*edge \(a, b\) .* 0 and 1",
             ),
             ({0: 0}, None),
         ],
@@ -45,9 +44,9 @@ class TestRefusals:
         if message is None:
             reduce_model(model, evidence)
             return
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=message):
             reduce_model(model, evidence)
-        with pytest.raises(ModelError, match=re.escape(message)):
+        with pytest.raises(ModelError, match=message):
             model.condition(evidence)
 
     @pytest.mark.parametrize(
@@ -64,10 +63,10 @@ class TestRefusals:
     )
     def test_evidence_that_is_no_mapping(self, evidence: object, got: str) -> None:
         model = MarkovRandomField.ising([(0, 1)], 1.0, variable_names=["a", "b"])
-        message = f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {got}"
-        with pytest.raises(ModelError, match=f"^{re.escape(message)}$"):
+        message = f"^evidence .*got {re.escape(got)}$"
+        with pytest.raises(ModelError, match=message):
             reduce_model(model, evidence)
-        with pytest.raises(ModelError, match=f"^{re.escape(message)}$"):
+        with pytest.raises(ModelError, match=message):
             model.condition(evidence)
 
     def test_any_mapping_will_do(self) -> None:
@@ -80,7 +79,7 @@ class TestRefusals:
 
     def test_expanding_states_that_do_not_exist(self) -> None:
         reduction = reduce_model(MarkovRandomField.ising([(0, 1)], 1.0), {0: 1})
-        with pytest.raises(ModelError, match="states of variable 0 must be from 0 to 1, got 2"):
+        with pytest.raises(ModelError, match=r"^states .*variable 0 .*2$"):
             reduction.expand_states([2])
-        with pytest.raises(ModelError, match=re.escape("states must have shape (..., 1), got shape (2,)")):
+        with pytest.raises(ModelError, match=r"^states .*shape .*\(2,\)"):
             reduction.expand_states([0, 0])

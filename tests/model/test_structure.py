@@ -43,8 +43,8 @@ def test_a_sweep_visits_every_variable_once_and_no_neighbors_together(model: Mar
 
 
 def test_a_wrong_coloring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(structure_module, "coloring", lambda n, edges: np.zeros(n, dtype=np.int64))
-    with pytest.raises(ModelError, match="colors must differ along every edge"):
+    monkeypatch.setattr(structure_module, "color_graph", lambda n, edges, graph: np.zeros(n, dtype=np.int64))
+    with pytest.raises(ModelError, match=r"^colors "):
         _ = Structure.of([2, 2], [(0, 1)]).visit_order
 
 
@@ -80,11 +80,11 @@ def test_scopes_of_any_size_have_their_places() -> None:
 @pytest.mark.parametrize(
     ("counts", "edges", "message"),
     [
-        ([2, 2], [(1, 0)], "edges must have i < j in every row"),
-        ([2, 2, 2], [(0, 2), (0, 1)], "in lexicographic order, each once"),
-        ([2, 2], [(0, 1), (0, 1)], "in lexicographic order, each once"),
-        ([2, 0], [], "num_states must be from 1 to 2147483647, got 0 for variable 1"),
-        ([2], [(0, 1)], "below the number of variables, 1"),
+        ([2, 2], [(1, 0)], r"^edges .*i < j"),
+        ([2, 2, 2], [(0, 2), (0, 1)], r"^edges .*order"),
+        ([2, 2], [(0, 1), (0, 1)], r"^edges .*order"),
+        ([2, 0], [], r"^num_states .*got 0 for variable 1"),
+        ([2], [(0, 1)], r"^edges .*below .*1"),
     ],
 )
 def test_refusals(counts: list[int], edges: list[tuple[int, int]], message: str) -> None:

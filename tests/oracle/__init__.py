@@ -53,6 +53,28 @@ def edge_tables(model: MarkovRandomField) -> dict[tuple[int, int], list[list[flo
     return tables
 
 
+def laid_out(
+    patterns: Sequence[FloatArray],
+    chosen: Sequence[int],
+    turned: Sequence[bool],
+    weights: Sequence[float] | FloatArray,
+    following: Sequence[float] | FloatArray | None = None,
+) -> list[FloatArray]:
+    """The flat table of every edge that shares patterns, entry by entry."""
+    tables = []
+    for e, k in enumerate(chosen):
+        rows = patterns[k].tolist()
+        values = [[weights[e] * entry if weights[e] else 0.0 for entry in row] for row in rows]
+        if following is not None and following[e]:
+            after = patterns[k + 1].tolist()
+            values = [
+                [v + following[e] * a for v, a in zip(*both, strict=True)] for both in zip(values, after, strict=True)
+            ]
+        table = np.array(values) + 0.0
+        tables.append((table.T if turned[e] else table).reshape(-1))
+    return tables
+
+
 def factor_tables(model: MarkovRandomField) -> list[tuple[list[int], FloatArray]]:
     """Scope and table of every factor over three or more variables, cut out of the flat arrays."""
     result, position = [], 0
@@ -97,7 +119,7 @@ def parts_of(model: MarkovRandomField) -> Parts:
 
 
 def log_weight(model: MarkovRandomField, x: Sequence[int]) -> float:
-    """Unnormalised log-probability of one configuration."""
+    """Unnormalized log-probability of one configuration."""
     constant, unary, tables, factors = parts_of(model)
     total = constant
     for i, vector in enumerate(unary):
@@ -190,7 +212,7 @@ def agrees(x: Sequence[int], evidence: Mapping[int, int]) -> bool:
 
 
 def log_evidence(model: MarkovRandomField, evidence: Mapping[int, int]) -> float:
-    """Log of the unnormalised mass of the evidence; -inf when it is impossible."""
+    """Log of the unnormalized mass of the evidence; -inf when it is impossible."""
     pairs = zip(all_configurations(model), log_weights(model), strict=True)
     return log_sum_exp([weight for x, weight in pairs if agrees(x, evidence)])
 
@@ -367,7 +389,7 @@ def first_order_model(
     tables = np.zeros((len(pairs), num_states, num_states))
     for e, (i, j) in enumerate(pairs):
         tables[e, label[i], label[j]] = coupling
-    # By the number k of variables in their labelled states.
+    # By the number k of variables in their labeled states.
     weights = [
         math.log(math.comb(n, k)) + k * unary + (n - k) * math.log(num_states - 1) + coupling * k * (k - 1) / 2
         for k in range(n + 1)

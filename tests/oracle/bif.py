@@ -17,7 +17,7 @@ PUNCTUATION = "{}()[];|"
 
 def format_bif(network: Any) -> str:
     """A network as it is written."""
-    return "".join(bif._chunks(network))
+    return "".join(bif.bif_chunks(network))
 
 
 def need(condition: object) -> None:

@@ -38,7 +38,7 @@ def solve(model: MarkovRandomField, norm_bound: float, norm: str, bound: str) ->
     """Squared distance and flat tables of the nearest model whose bound on R has a norm of at most ``norm_bound``."""
     theta, _, constraints = _feasible_set(model, norm_bound, norm, bound)
     distance = cp.sum_squares(theta - model.log_pairwise)
-    return _minimise(distance, constraints), theta.value
+    return _minimize(distance, constraints), theta.value
 
 
 def solve_with_factors(
@@ -60,7 +60,7 @@ def solve_with_factors(
     theta, _, constraints = _feasible_set(model, norm_bound, norm, bound, added @ scales)
     squares = np.array([np.sum(table**2) for table in factors.values()])
     distance = cp.sum_squares(theta - model.log_pairwise) + cp.sum(cp.multiply(squares, cp.square(1 - scales)))
-    return _minimise(distance, [*constraints, scales >= 0, scales <= 1]), theta.value, scales.value
+    return _minimize(distance, [*constraints, scales >= 0, scales <= 1]), theta.value, scales.value
 
 
 def solve_smoothed(
@@ -71,7 +71,7 @@ def solve_smoothed(
     # sum_squares(Z - Y) over the whole matrix: entries ij and ji of an edge, nothing elsewhere.
     smoothing = alpha * 2.0 * cp.sum_squares(z - y)
     objective = cp.sum_squares(theta - model.log_pairwise) + smoothing
-    return _minimise(objective, constraints), theta.value, z.value
+    return _minimize(objective, constraints), theta.value, z.value
 
 
 def dependency(
@@ -181,7 +181,7 @@ def _contrasts(table: NDArray[np.int64], a: int, b: int, bound: str, length: int
     return result
 
 
-def _minimise(objective: cp.Expression, constraints: list[cp.Constraint]) -> float:
+def _minimize(objective: cp.Expression, constraints: list[cp.Constraint]) -> float:
     problem = cp.Problem(cp.Minimize(objective), constraints)
     for tol in _TOLERANCES:
         aims = {"tol_gap_abs": tol, "tol_gap_rel": tol, "tol_feas": tol, "max_iter": 500}
@@ -196,8 +196,8 @@ def _minimise(objective: cp.Expression, constraints: list[cp.Constraint]) -> flo
 def solve_width(model: MarkovRandomField, bound: float) -> tuple[float, FloatArray]:
     """Squared distance and flat tables of the nearest model with a width of at most ``bound``.
 
-    The set is written in one-hot vectors: the double-centred tables as blocks, any diagonal in a basis of the centred
-    vectors of every variable, and eigenvalues of the centred matrix between 0 and twice the bound.
+    The set is written in one-hot vectors: the double-centered tables as blocks, any diagonal in a basis of the centered
+    vectors of every variable, and eigenvalues of the centered matrix between 0 and twice the bound.
     """
     states = model.num_states.tolist()
     starts = np.concatenate([[0], np.cumsum(states)]).astype(int)
@@ -223,10 +223,10 @@ def solve_width(model: MarkovRandomField, bound: float) -> tuple[float, FloatArr
             whole = np.zeros(starts[-1])
             whole[starts[k] : starts[k + 1]] = column
             total = total + cp.Variable() * np.outer(whole, whole)
-    # Only centred vectors count, or the set would have no interior.
-    centred = np.zeros((starts[-1], starts[-1] - len(states)))
+    # Only centered vectors count, or the set would have no interior.
+    centered = np.zeros((starts[-1], starts[-1] - len(states)))
     for k, basis in enumerate(bases):
-        centred[starts[k] : starts[k + 1], starts[k] - k : starts[k + 1] - k - 1] = basis
-    total = centred.T @ (total + total.T) @ centred / 2
-    constraints = [total >> 0, 2.0 * bound * np.eye(centred.shape[1]) - total >> 0]
-    return _minimise(cp.sum_squares(theta - model.log_pairwise), constraints), theta.value
+        centered[starts[k] : starts[k + 1], starts[k] - k : starts[k + 1] - k - 1] = basis
+    total = centered.T @ (total + total.T) @ centered / 2
+    constraints = [total >> 0, 2.0 * bound * np.eye(centered.shape[1]) - total >> 0]
+    return _minimize(cp.sum_squares(theta - model.log_pairwise), constraints), theta.value

@@ -11,13 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import oracle
-from fastmix.methods import diagnostics
-from fastmix.methods.diagnostics import (
-    BatchStatistics,
-    Summary,
-)
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries
+from fastmix.sampling.diagnostics import BatchStatistics, Summary
+from fastmix.sampling.student import student_factor
 
 FloatArray = NDArray[np.float64]
 
@@ -134,7 +131,7 @@ def naive_summary(
     swings: Sequence[float] | None = None,
     memory: float = 1.0,
 ) -> dict[str, list[float]]:
-    """What :func:`summarise` returns, from all values (E, C, S)."""
+    """What :func:`summarize` returns, from all values (E, C, S)."""
     num_chains, num_sweeps = values.shape[1:]
     total = num_chains * num_sweeps
     batches = naive_batches(lengths)
@@ -152,7 +149,7 @@ def naive_summary(
         same = max(own) - min(own) < 1e-10
         error = math.sqrt(naive_variance(x, batches))
         if num_chains * len(parts) > 1:
-            factor = diagnostics.student_factor(num_chains * len(parts) - 1)  # which has a test of its own
+            factor = student_factor(num_chains * len(parts) - 1)  # which has a test of its own
             long = naive_variance(x, parts)
             error = max(error, factor * math.sqrt(long))
             if naive_r_hat([row[start:stop] for row in x for start, stop in parts]) > 1.01:

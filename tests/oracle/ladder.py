@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 import oracle
+from fastmix._context import stream_seed
 from fastmix.chains.base import ParameterSets
 from fastmix.chains.generator import make_streams
-from fastmix.methods.tempering.ladder import TemperingPath, derive_seed
 from fastmix.model import MarkovRandomField
+from fastmix.sampling.tempering.ladder import TemperingPath
 
 
 def model_at(path: TemperingPath, position: float) -> MarkovRandomField:
@@ -19,7 +20,7 @@ def model_at(path: TemperingPath, position: float) -> MarkovRandomField:
 
 
 class NaiveLadder:
-    """Ladders as in :class:`fastmix.methods.tempering.ladder.Ladder`, all weights by enumeration."""
+    """Ladders as in :class:`fastmix.sampling.tempering.ladder.Ladder`, all weights by enumeration."""
 
     def __init__(
         self, path: TemperingPath, positions: np.ndarray, states: np.ndarray, seed: int, phase: int = 1
@@ -28,7 +29,7 @@ class NaiveLadder:
         self.updates = [oracle.Updates(model) for model in self.models]
         self.num_rungs, self.num_ladders, self.n = states.shape
         self.x = [[list(map(int, states[k, c])) for c in range(self.num_ladders)] for k in range(self.num_rungs)]
-        flat = make_streams(derive_seed(seed, phase), 0, self.num_ladders * self.num_rungs)
+        flat = make_streams(stream_seed(seed, "rungs", phase), 0, self.num_ladders * self.num_rungs)
         self.streams = [
             [oracle.Stream(flat[:, c * self.num_rungs + k]) for c in range(self.num_ladders)]
             for k in range(self.num_rungs)

@@ -62,10 +62,10 @@ class NaiveMachine:
                 result[1] += weight * v
                 result[2] += weight * h
         # Contrasts are W / 2, beta / sqrt(2), and the fields of hidden bits where visible ones are 1/2, by sqrt(2).
-        centres = self.gamma + (0.5 - self.mu) @ self.W
-        result[0] -= self.ridge * (0.25 * self.W + 0.5 * np.outer(0.5 - self.mu, centres))
+        centers = self.gamma + (0.5 - self.mu) @ self.W
+        result[0] -= self.ridge * (0.25 * self.W + 0.5 * np.outer(0.5 - self.mu, centers))
         result[1] -= 0.5 * self.ridge * self.beta
-        result[2] -= 0.5 * self.ridge * centres
+        result[2] -= 0.5 * self.ridge * centers
         result[0] *= self.mask
         return result
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import oracle
-from fastmix.io import answers, atomic_write, npz, uai
+from fastmix.io import atomic_write, evidence, npz, uai
 from fastmix.model import MarkovRandomField
 from oracle import RefusedError
 
@@ -239,7 +239,7 @@ def parse_npz(data: bytes, name: str = "<bytes>") -> MarkovRandomField:
 
 
 def parse_evidence(text: str | bytes, name: str = "<string>", num_states: object = None) -> dict[int, int]:
-    return answers.evidence_in(as_bytes(text), name, num_states)
+    return evidence.evidence_in(as_bytes(text), name, num_states)
 
 
 def format_uai(model: MarkovRandomField) -> str:
@@ -268,7 +268,7 @@ def assert_close(model: MarkovRandomField, expected: MarkovRandomField, tol: flo
         np.testing.assert_allclose(getattr(model, name), getattr(expected, name), rtol=tol, atol=tol, err_msg=name)
 
 
-def normal_form(model: MarkovRandomField) -> MarkovRandomField:
+def attractive_form(model: MarkovRandomField) -> MarkovRandomField:
     """The same weights with the largest entry of every vector and table moved into the constant."""
     unary, tables = oracle.unary_vectors(model), oracle.edge_tables(model)
     scales = [model.log_constant]
@@ -330,7 +330,7 @@ def assert_survives(model: MarkovRandomField, *, weights: bool = True) -> Markov
     text = format_uai(model)
     assert_scaled(text)
     again = parse_uai(text)
-    expected = normal_form(model)
+    expected = attractive_form(model)
     assert_close(again, expected)
     constants = [entries for scope, entries in written_tables(text) if not scope]
     # Scales that cancel up to rounding may leave a constant of 1e-16, or none.

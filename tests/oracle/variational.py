@@ -12,7 +12,7 @@ Vector = list[float]
 Directed = tuple[int, int]
 
 
-def _normalised(logs: Vector) -> Vector:
+def _normalized(logs: Vector) -> Vector:
     top = max(logs)
     return [v - top for v in logs]
 
@@ -50,7 +50,7 @@ class NaiveBP:
             oracle.log_sum_exp([cavity[a] + self.entry(i, j, a, b) for a in range(len(cavity))])
             for b in range(len(self.unary[j]))
         ]
-        return _normalised(sums)
+        return _normalized(sums)
 
     def residual(self, i: int, j: int) -> float:
         # -inf on both sides is no change.
@@ -62,7 +62,7 @@ class NaiveBP:
         if damping == 0.0:
             return self.updated(i, j)
         pairs = zip(self.updated(i, j), self.messages[i, j], strict=True)
-        return _normalised([(1.0 - damping) * x + damping * y for x, y in pairs])
+        return _normalized([(1.0 - damping) * x + damping * y for x, y in pairs])
 
     def parallel(self, num_iterations: int, damping: float = 0.0) -> None:
         for _ in range(num_iterations):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from fastmix.projection import (
     ReversedKL,
     Trace,
     divergence_by_name,
+    register_divergence,
 )
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.theory.dependency import edge_dependencies, to_matrix
@@ -55,7 +57,7 @@ def safe_norm(model, norm, dependency):
 def test_every_descent_ends_within_the_bound(divergence, bounded):
     norm, dependency = bounded
     model = random_tables(grid_edges(3, 3), [2, 3, 1, 2, 4, 2, 3, 2, 2], scale=1.0, seed=1)
-    steps = [FixedStep(num_steps=4, coordinates=c) for c in ("indicator", "centred")] + [DecreasingStep(num_steps=6)]
+    steps = [FixedStep(num_steps=4, coordinates=c) for c in ("indicator", "centered")] + [DecreasingStep(num_steps=6)]
     steps += [LineSearch(num_steps=4)] if divergence is not QUICK else [FixedStep(num_steps=4, coordinates="fisher")]
     for step in steps:
         for norm_bound in (0.9, 2.5):
@@ -101,11 +103,11 @@ def test_forbidden_states_are_left_alone_and_forbidden_pairs_refused():
 
 
 @pytest.mark.parametrize("divergence", [KL(), PiecewiseKL(), PiecewiseKL("rows-and-columns")], ids=repr)
-@pytest.mark.parametrize("coordinates", ["indicator", "centred"])
+@pytest.mark.parametrize("coordinates", ["indicator", "centered"])
 def test_line_search_never_goes_up(divergence, coordinates):
     for model in (ising_grid(4, 4, coupling_max=3.0, seed=0), potts_grid(3, 3, num_states=3, coupling_max=3.0, seed=0)):
         result = project(model, norm_bound=0.9, divergence=divergence, step=LineSearch(coordinates=coordinates), seed=0)
-        values = [value for _, value, _ in result.history]
+        values = [entry["value"] for entry in result.history]
         assert len(values) > 3
         assert (np.diff(values) <= 1e-12).all()
         assert values[-1] < 0.95 * values[0]
@@ -122,7 +124,7 @@ def test_kl_descent_reaches_the_minimum(norm):
     np.testing.assert_allclose(naive.moments(result.model)[:split], naive.moments(model)[:split], atol=1e-5)
     gradient = naive.moments(result.model) - naive.moments(model)
     feasible = feasible_set(model, 0.8, norm)
-    for coordinates in ("indicator", "centred"):
+    for coordinates in ("indicator", "centered"):
         moved = feasible.step(result.model, gradient, 0.1, coordinates)
         assert naive.kl(model, moved) >= result.divergence_value - 1e-7
 
@@ -130,7 +132,7 @@ def test_kl_descent_reaches_the_minimum(norm):
 def test_coordinates_reach_the_same_minimum_of_a_convex_divergence():
     model = random_tables(cycle_edges(4), [2, 3, 2, 4], scale=1.0, seed=4)
     values = []
-    for coordinates in ("indicator", "centred", "fisher"):
+    for coordinates in ("indicator", "centered", "fisher"):
         rule = LineSearch(num_steps=300, tol=1e-9, coordinates=coordinates)
         values.append(project(model, norm_bound=0.7, divergence=KL(), step=rule, tol=1e-8).divergence_value)
     assert values == pytest.approx([values[0]] * 3, rel=1e-4)
@@ -146,7 +148,7 @@ def test_fixed_steps_are_algorithm_one():
         theta = project(theta.with_parameters(theta.parameters - 0.1 * gradient), norm_bound=0.9, tol=1e-10).model
     np.testing.assert_allclose(result.model.parameters, theta.parameters, atol=1e-4)
     assert len(result.history) == 3
-    assert result.history[1][1] < result.history[0][1]
+    assert result.history[1]["value"] < result.history[0]["value"]
     assert FixedStep(size=0.1, num_steps=60, coordinates="indicator") == PAPER_STEP
 
 
@@ -157,7 +159,7 @@ def test_warm_projections_equal_cold_ones():
         parameters = model.parameters
         for _ in range(5):
             parameters = parameters + 0.05 * rng.standard_normal(len(parameters))
-            warm = feasible.project(parameters, "centred")
+            warm = feasible.project(parameters, "centered")
             cold = project(model.with_parameters(parameters), norm_bound=0.9, norm=norm, tol=1e-9, max_iter=10**5)
             np.testing.assert_allclose(warm.log_pairwise, cold.model.log_pairwise, atol=2e-4)
             assert np.array_equal(warm.log_unary, cold.model.log_unary)
@@ -168,21 +170,21 @@ def test_warm_start_goes_on_where_another_run_ended():
     rule = LineSearch(num_steps=5, tol=0.0)
     one = project(model, norm_bound=0.9, divergence=KL(), step=rule)
     two = project(model, norm_bound=0.9, divergence=KL(), step=rule, warm_start=one)
-    assert two.history[0][1] == pytest.approx(one.divergence_value, rel=1e-6)
+    assert two.history[0]["value"] == pytest.approx(one.divergence_value, rel=1e-6)
     assert two.divergence_value < one.divergence_value
 
 
 def test_stopping_rules():
     model = ising_grid(4, 4, coupling_max=3.0, seed=0)
     loose = project(model, norm_bound=0.9, divergence=KL(), step=FixedStep(num_steps=500, tol=1e-2))
-    assert loose.stats["stopped"] == "tol"
+    assert loose.stats["stopping_rule"] == "tol"
     assert 1 < loose.stats["num_steps"] < 500
     full = project(model, norm_bound=0.9, divergence=KL(), step=FixedStep(num_steps=7))
-    assert (full.stats["stopped"], full.stats["num_steps"]) == ("num_steps", 7)
+    assert (full.stats["stopping_rule"], full.stats["num_steps"]) == ("num_steps", 7)
 
 
 def test_values_must_be_finite():
-    with pytest.raises(ValueError, match="must be finite"):
+    with pytest.raises(ValueError, match="finite"):
         Trace().record(np.nan, MarkovRandomField.from_factors([2], []))
 
 
@@ -196,7 +198,7 @@ def test_time_limit_returns_a_feasible_model():
         assert result.status == Status.TIME_LIMIT
         assert result.norm_after <= 0.9
         assert result.stats["stopped_by"] == "time_limit"
-    with pytest.raises(ValueError, match="time_limit must be a positive number of seconds"):
+    with pytest.raises(ValueError, match="time_limit"):
         project(model, norm_bound=0.9, divergence=KL(), time_limit=-1.0)
 
 
@@ -212,10 +214,11 @@ def test_interrupt_raises_with_a_feasible_model(monkeypatch):
         return original(self, theta)
 
     monkeypatch.setattr(kl.ExactKL, "evaluate", interrupt)
-    with pytest.raises(Interrupted, match="interrupted after 3 steps") as info:
+    with pytest.raises(Interrupted, match="projection") as info:
         project(ising_grid(4, 4, coupling_max=3.0, seed=0), norm_bound=0.95, divergence=KL(), step=FixedStep())
     assert info.value.result.status == Status.INTERRUPTED
     assert info.value.result.norm_after <= 0.95
+    assert info.value.result.stats["num_steps"] == 3
     assert len(info.value.result.history) == 4
 
 
@@ -229,9 +232,12 @@ def test_seed_is_the_only_randomness_of_spanning_trees():
 # -- divergences of one's own, the paper's operator, results --------------------------------------------------------
 
 
+@register_divergence
 @dataclass(frozen=True)
-class Blurred(Divergence, name="blurred"):
+class Blurred(Divergence):
     """KL with a gradient that is a little wrong, and known to be."""
+
+    name: ClassVar[str] = "blurred"
 
     noise: float = 0.01
 
@@ -258,16 +264,16 @@ def test_divergences_of_ones_own():
     model = ising_grid(4, 4, coupling_max=2.0, seed=0)
     result = project(model, norm_bound=0.9, divergence=Blurred(), step=DecreasingStep(), seed=1)
     assert result.norm_after <= 0.9
-    assert result.divergence_value < 0.7 * result.history[0][1]
+    assert result.divergence_value < 0.7 * result.history[0]["value"]
     assert result.stats["blur"] == 0.01
     assert divergence_by_name("blurred") == Blurred()
-    with pytest.raises(ValueError, match="name must be one that no other divergence has, got 'kl'"):
-        type("Other", (Divergence,), {}, name="kl")
+    with pytest.raises(ValueError, match=r"name .*'kl'"):
+        register_divergence(type("Other", (Divergence,), {"name": "kl"}))
     named = project(model, norm_bound=0.9, divergence="blurred", step=DecreasingStep(), seed=1)
     assert named.model == result.model
-    with pytest.raises(ValueError, match="LineSearch compares values"):
+    with pytest.raises(ValueError, match="LineSearch"):
         project(model, norm_bound=0.9, divergence=Blurred(), step=LineSearch(), seed=1)
-    with pytest.raises(ValueError, match="needs a divergence that knows the marginals"):
+    with pytest.raises(ValueError, match="coordinates"):
         project(model, norm_bound=0.9, divergence=Blurred(), step=FixedStep(coordinates="fisher"), seed=1)
 
 
@@ -275,8 +281,8 @@ def test_averages_lie_in_the_set_and_are_less_noisy():
     """Independent noise in every gradient: the mean of the last models, after smaller steps, has far less of it."""
     model = ising_grid(3, 3, coupling_max=1.0, seed=0)
     spread = {}
-    for rule in (FixedStep(0.3, 80), DecreasingStep(0.3, 80)):
-        results = [project(model, norm_bound=0.9, divergence=Blurred(0.3), step=rule, seed=s) for s in range(6)]
+    for rule in (FixedStep(0.3, 320), DecreasingStep(0.3, 320)):
+        results = [project(model, norm_bound=0.9, divergence=Blurred(0.3), step=rule, seed=s) for s in range(12)]
         assert max(result.norm_after for result in results) <= 0.9
         spread[type(rule)] = np.std([result.model.log_unary for result in results], axis=0).mean()
     assert spread[DecreasingStep] < 0.6 * spread[FixedStep]
@@ -304,34 +310,34 @@ def test_the_operator_of_the_paper_gives_the_same_descent():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "name"),
     [
-        ({"divergence": "l2"}, "divergence must be one of .*euclidean, kl, piecewise-kl, reversed-kl.*got 'l2'"),
-        ({"divergence": 3}, "divergence must be a Divergence such as ReversedKL"),
-        ({"divergence": KL(), "step": 0.1}, "step must be a StepRule"),
-        ({"step": FixedStep()}, "step must be left out for the Euclidean divergence"),
-        ({"divergence": KL(), "seed": -1}, "seed must be a whole number of at least 0, got -1"),
-        ({"divergence": KL(), "norm_bound": 0.0}, "norm_bound must be a positive number"),
+        ({"divergence": "l2"}, "divergence .*reversed-kl.*'l2'"),
+        ({"divergence": 3}, "divergence"),
+        ({"divergence": KL(), "step": 0.1}, "step"),
+        ({"step": FixedStep()}, "step"),
+        ({"divergence": KL(), "seed": -1}, "seed .*-1"),
+        ({"divergence": KL(), "norm_bound": 0.0}, "norm_bound"),
     ],
 )
-def test_bad_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_arguments_are_named(arguments, name):
+    with pytest.raises(ValueError, match=f"^{name}"):
         project(ising_grid(2, 2, coupling_max=1.0, seed=0), **{"norm_bound": 0.5, **arguments})
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "name"),
     [
-        (lambda: FixedStep(size=0.0), "size must be a positive number, got 0.0"),
-        (lambda: FixedStep(num_steps=0), "num_steps must be a whole number of at least 1"),
-        (lambda: FixedStep(coordinates="polar"), "coordinates must be one of indicator, centred, fisher"),
-        (lambda: FixedStep(tol=-1.0), "tol must be a number of at least 0"),
-        (lambda: DecreasingStep(hold=1.5), "hold must be from 0 to 1, got 1.5"),
-        (lambda: LineSearch(first_size=np.inf), "first_size must be a positive number"),
+        (lambda: FixedStep(size=0.0), "size .*0.0"),
+        (lambda: FixedStep(num_steps=0), "num_steps"),
+        (lambda: FixedStep(coordinates="polar"), "coordinates .*fisher.*'polar'"),
+        (lambda: FixedStep(tol=-1.0), "tol"),
+        (lambda: DecreasingStep(hold=1.5), "hold .*1.5"),
+        (lambda: LineSearch(first_size=np.inf), "first_size"),
     ],
 )
-def test_step_rules_check_themselves(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_step_rules_check_themselves(make, name):
+    with pytest.raises(ValueError, match=f"^{name}"):
         make()
 
 

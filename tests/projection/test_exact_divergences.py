@@ -13,7 +13,7 @@ from fastmix import MarkovRandomField, ResourceError, UnfitMethodError, project
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
 from fastmix.instances import ising_grid, potts_grid, random_tables
 from fastmix.projection import KL, Euclidean, PiecewiseKL
-from fastmix.projection.kl import grid_shape, grid_strips, merge_lines, split_trees
+from fastmix.projection.forest import grid_shape, grid_strips, merge_lines, split_trees
 from oracle import divergences as naive
 
 
@@ -88,7 +88,7 @@ def test_smoothing_lies_between_mean_and_maximum_and_has_the_gradient(smoothing)
 def test_own_pieces():
     psi, theta = pair(5, [tuple(e) for e in complete_edges(4).tolist()], 4)
     pieces = [[0, 1], [3], [2, 5], [4]]  # edges of K4: 0-1, 0-2, 0-3, 1-2, 1-3, 2-3
-    with pytest.raises(UnfitMethodError, match="piece 1 has a cycle"):
+    with pytest.raises(UnfitMethodError, match=r"piece 1 .*cycle"):
         PiecewiseKL([[2, 5], [0, 1, 3]]).start(psi, seed=0).evaluate(theta)
     objective: Any = PiecewiseKL(pieces, smoothing=0.0).start(psi, seed=0)
     value, gradient = objective.evaluate(theta)
@@ -137,7 +137,7 @@ def test_merged_lines_agree_with_enumeration():
     np.testing.assert_allclose(moments, naive.moments(model), atol=1e-10)
 
 
-def test_grids_are_recognised_and_nothing_else():
+def test_grids_are_recognized_and_nothing_else():
     assert grid_shape(ising_grid(4, 7, coupling_max=1.0, seed=0)) == (4, 7)
     assert grid_shape(ising_grid(1, 6, coupling_max=1.0, seed=0)) == (1, 6)
     assert grid_shape(ising_grid(6, 1, coupling_max=1.0, seed=0)) == (1, 6)  # the same graph
@@ -161,14 +161,14 @@ def test_automatic_pieces():
 def test_refusals():
     cycle = MarkovRandomField.ising(cycle_edges(5), 3.0)
     for name in ("rows-and-columns", "adjacent-pairs"):
-        with pytest.raises(UnfitMethodError, match="use pieces='spanning-trees'"):
+        with pytest.raises(UnfitMethodError, match=f"pieces='{name}'"):
             project(cycle, norm_bound=0.5, divergence=PiecewiseKL(name))
-    with pytest.raises(UnfitMethodError, match="two lines at least"):
+    with pytest.raises(UnfitMethodError, match=r"pieces=.* 1x5"):
         project(MarkovRandomField.ising(path_edges(5), 3.0), norm_bound=0.5, divergence=PiecewiseKL("adjacent-pairs"))
-    with pytest.raises(ValueError, match="from 0 to 4, got 7 in piece 1"):
+    with pytest.raises(ValueError, match=r"pieces .*0 to 4, .*7 .*piece 1"):
         project(cycle, norm_bound=0.5, divergence=PiecewiseKL([[0], [7]]))
     large = potts_grid(3, 3, num_states=300, coupling_max=1.0, seed=0)
-    with pytest.raises(ResourceError, match="use pieces='rows-and-columns'"):
+    with pytest.raises(ResourceError, match="pieces='adjacent-pairs'"):
         grid_strips(large, "adjacent-pairs")
     with pytest.raises(ResourceError, match="PiecewiseKL and ReversedKL") as info:
         project(ising_grid(12, 12, coupling_max=3.0, seed=0), norm_bound=0.5, divergence=KL(memory_limit=1e4))
@@ -177,20 +177,20 @@ def test_refusals():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "name"),
     [
-        (lambda: PiecewiseKL("columns"), "pieces must be one of auto"),
-        (lambda: PiecewiseKL(3), "pieces must be a name or a sequence"),
-        (lambda: PiecewiseKL([]), "one piece at least"),
-        (lambda: PiecewiseKL([[0], []]), r"pieces\[1\] must list rows"),
-        (lambda: PiecewiseKL([[0.5]]), r"pieces\[0\] must list rows"),
-        (lambda: PiecewiseKL([[-1]]), r"pieces\[0\] must list rows"),
-        (lambda: PiecewiseKL(smoothing=-0.1), "smoothing must be a number of at least 0, got -0.1"),
-        (lambda: KL(memory_limit=0.0), "memory_limit must be a positive number of bytes, got 0.0"),
+        (lambda: PiecewiseKL("columns"), "pieces .*auto"),
+        (lambda: PiecewiseKL(3), "pieces"),
+        (lambda: PiecewiseKL([]), "pieces"),
+        (lambda: PiecewiseKL([[0], []]), r"pieces\[1\]"),
+        (lambda: PiecewiseKL([[0.5]]), r"pieces\[0\]"),
+        (lambda: PiecewiseKL([[-1]]), r"pieces\[0\]"),
+        (lambda: PiecewiseKL(smoothing=-0.1), "smoothing .*-0.1"),
+        (lambda: KL(memory_limit=0.0), "memory_limit .*0.0"),
     ],
 )
-def test_settings_check_themselves(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_settings_check_themselves(make, name):
+    with pytest.raises(ValueError, match=f"^{name}"):
         make()
 
 

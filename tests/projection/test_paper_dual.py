@@ -18,8 +18,8 @@ from fastmix.errors import NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.graphs import grid_edges
 from fastmix.instances import ising_grid, random_tables
 from fastmix.model import MarkovRandomField
-from fastmix.projection.euclidean import Target
 from fastmix.projection.paper_dual import Dual, PaperDual, Point, solve_paper
+from fastmix.projection.solution import Goal
 from oracle import convex
 from strategies import models, relabel
 
@@ -34,8 +34,8 @@ def project_paper(
     settings: PaperDual = PaperDual(), tol: float = 1e-6, max_iter: int = 1000, start: Any = None,  # noqa: B008
 ) -> Any:  # fmt: skip
     """The solution by its parts, from the multipliers of an earlier one if given."""
-    target = Target(norm_bound, tol, max_iter, None if start is None else start.multipliers)
-    s, tables = solve_paper(model, norm, dependency, settings, target)
+    goal = Goal(norm_bound, tol, max_iter, None if start is None else start.multipliers)
+    s, tables = solve_paper(model, norm, dependency, settings, goal)
     gap = max(0.0, s.primal - s.dual)
     return SimpleNamespace(**vars(s), **s.facts, log_pairwise=tables, objective=s.primal, lower_bound=s.dual, gap=gap)
 
@@ -235,15 +235,15 @@ def test_warm_start_saves_evaluations(norm: str) -> None:
     model, cold = small_grid(norm)
     again = project_paper(model, norm_bound=0.95, norm=norm, start=cold)
     assert again.converged
-    assert again.evaluations <= cold.evaluations / 3
+    assert again.num_evaluations <= cold.num_evaluations / 3
     near = model.replace(log_pairwise=model.log_pairwise * 1.001)
     fresh = project_paper(near, norm_bound=0.95, norm=norm)
     warm = project_paper(near, norm_bound=0.95, norm=norm, start=cold)
-    assert warm.evaluations < fresh.evaluations
+    assert warm.num_evaluations < fresh.num_evaluations
     assert warm.objective == pytest.approx(fresh.objective, rel=3e-6)
 
 
-def test_smoothed_step_moves_a_feasible_model_towards_a_small_y() -> None:
+def test_smoothed_step_moves_a_feasible_model_toward_a_small_y() -> None:
     """The operator itself: with Y given, ||Z - Y|| counts, and Z bounds R."""
     model = MarkovRandomField.ising([(0, 1)], coupling=0.5)
     chosen = PaperDual(alpha=2.0, exact=False)
@@ -251,7 +251,7 @@ def test_smoothed_step_moves_a_feasible_model_towards_a_small_y() -> None:
     np.testing.assert_allclose(feasible.log_pairwise, model.log_pairwise, atol=1e-12)
     at_zero = SimpleNamespace(multipliers=np.zeros_like(feasible.multipliers))
     answer = project_paper(model, norm_bound=0.9, settings=chosen, tol=1e-10, start=at_zero)
-    # minimise 4 (1/2 - z)^2 + 2 alpha z^2 over z: half way at alpha = 2.
+    # minimize 4 (1/2 - z)^2 + 2 alpha z^2 over z: half way at alpha = 2.
     assert answer.z[0] == pytest.approx(0.25, abs=1e-8)
     np.testing.assert_allclose(answer.log_pairwise, [0.25, -0.25, -0.25, 0.25], atol=1e-8)
 
@@ -271,7 +271,7 @@ def test_answer_is_feasible_even_when_stopped_early(norm: str) -> None:
         assert convex.norm_of_model(model, answer.log_pairwise, norm, "linf") <= 0.95 * (1.0 + 1e-13)
         assert answer.lower_bound <= full.objective <= answer.objective * (1.0 + 1e-6)
         assert answer.iterations == len(answer.history) <= min(max_iter, chosen.max_outer)
-        assert answer.inner_iterations <= answer.iterations * chosen.max_inner
+        assert answer.num_inner_iterations <= answer.iterations * chosen.max_inner
         assert answer.history[-1][1] == answer.objective
 
 
@@ -289,7 +289,7 @@ def test_paper_sized_grid() -> None:
     model = ising_grid(16, 16, coupling_max=3.0, attractive=True, seed=0)
     answer = project_paper(model, norm_bound=2.5, dependency="range", tol=1e-8)
     assert answer.converged
-    assert answer.evaluations < 400
+    assert answer.num_evaluations < 400
     assert convex.norm_of_model(model, answer.log_pairwise, "inf", "range") <= 2.5
 
 
@@ -312,7 +312,7 @@ def test_unfit_models() -> None:
     with pytest.raises(UnfitMethodError, match=r"edge \(1, 2\) forbids"):
         project_paper(forbidden, norm_bound=0.5)
     states = MarkovRandomField.potts([(0, 1)], coupling=1.0, num_states=3)
-    with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\) joins 3 and 3 states: use dependency='linf'"):
+    with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\) .*dependency='linf'"):
         project_paper(states, norm_bound=0.1, dependency="range")
 
 
@@ -321,7 +321,7 @@ def test_unfit_models() -> None:
     [{"alpha": 0.0}, {"alpha": "x"}, {"inner_tol": -1.0}, {"exact": 1}, {"max_inner": 0}],
 )
 def test_bad_settings(arguments: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(arguments))} must be"):
+    with pytest.raises(ValueError, match=f"^{next(iter(arguments))} "):
         PaperDual(**arguments)
 
 
@@ -330,24 +330,24 @@ def test_a_start_of_another_shape_counts_as_none() -> None:
     other = project(MarkovRandomField.ising([(0, 1)], coupling=2.0), norm_bound=0.5, solver=PaperDual())
     cold, warm = (project(model, norm_bound=0.5, solver=PaperDual(), warm_start=s) for s in (None, other))
     assert cold.model == warm.model
-    assert warm.stats["evaluations"] == cold.stats["evaluations"] > 0
+    assert warm.stats["num_evaluations"] == cold.stats["num_evaluations"] > 0
 
 
 def test_not_converging_and_unfit_norms_are_told() -> None:
     model = ising_grid(3, 3, coupling_max=3.0, seed=0)
-    with pytest.raises(NotConvergedError, match="did not converge in 1 iterations") as info:
+    with pytest.raises(NotConvergedError, match=" 1 iterations") as info:
         project(model, norm_bound=0.5, solver=PaperDual(max_outer=1), tol=1e-12)
     assert info.value.result.norm_after <= 0.5
     late = project(model, norm_bound=0.5, solver=PaperDual(), tol=1e-12, time_limit=1e-9)
     assert late.status == "time_limit"
     assert late.norm_after <= 0.5
-    with pytest.raises(ValueError, match="norm must be inf, 1 or spectral with the paper's dual"):
+    with pytest.raises(ValueError, match=r"^norm .*'frobenius'"):
         project(model, norm_bound=0.5, solver=PaperDual(), norm="frobenius")
 
 
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_memory, "available_memory", lambda: 1000)
-    monkeypatch.setattr(_memory, "_SMALL", 0)
+    monkeypatch.setattr(_memory, "UNCHECKED_BYTES", 0)
     model = MarkovRandomField.ising([(0, 1)], coupling=2.0)
     with pytest.raises(ResourceError, match="multipliers") as caught:
         project(model, norm_bound=0.5, solver=PaperDual())

@@ -14,7 +14,7 @@ from test_paper_dual import NORMS, dual_value, make_dual, project_paper, random_
 
 import oracle
 import strategies
-from fastmix.projection.paper_dual import clip_eigenvalues, shrink_rows
+from fastmix.projection.paper_balls import clip_eigenvalues, shrink_rows
 from oracle import convex
 
 FloatArray = NDArray[np.float64]

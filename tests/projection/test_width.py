@@ -11,11 +11,13 @@ import pytest
 
 import strategies
 from fastmix import instances
+from fastmix._clock import Clock
 from fastmix.errors import NotConvergedError, UnfitMethodError
 from fastmix.model import MarkovRandomField
-from fastmix.projection import PaperDual, project
-from fastmix.projection import width as solvers
-from fastmix.theory.certificates import certify
+from fastmix.projection import PaperDual, project, width, width_solvers
+from fastmix.projection.width_kernels import dual_value
+from fastmix.theory import width as widths
+from fastmix.theory.certify import certify
 from fastmix.theory.width import _KNOWN, add_couplings, coupling_matrix, couplings, model_width
 from oracle import convex
 
@@ -37,8 +39,8 @@ def dense_model(n: int = 30, scale: float = 0.5, seed: int = 0) -> MarkovRandomF
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("seed", strategies.seeds(60, quick=4))
 def test_agrees_with_a_general_convex_solver(seed: int, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solvers, "_LEAST_DENSITY", 0.0 if dense else 2.0)
-    monkeypatch.setattr(solvers, "_SPARSE_TOL", 0.0)
+    monkeypatch.setattr(width, "WIDTH_LEAST_DENSITY", 0.0 if dense else 2.0)
+    monkeypatch.setattr(width, "WIDTH_SPARSE_TOL", 0.0)
     model, bound = random_model(seed), (0.95, 0.3, 2.0)[seed % 3]
     result = project(model, norm="width", norm_bound=bound, tol=1e-5, progress=None)
     distance, tables = convex.solve_width(model, bound)
@@ -67,9 +69,9 @@ def test_the_gradient_of_the_low_rank_dual() -> None:
     rng = np.random.default_rng(0)
     rows, cols, b = np.array([0, 0, 1]), np.array([1, 2, 2]), rng.normal(size=3)
     x, gradient = rng.normal(size=(3, 16)), np.empty((3, 16))
-    solvers.dual_value(rows, cols, b, x, 0.4, gradient)
+    dual_value(rows, cols, b, x, 0.4, gradient)
     direction, step = rng.normal(size=x.shape), 1e-6
-    ends = [solvers.dual_value(rows, cols, b, x + s * direction, 0.4, np.empty_like(x)) for s in (step, -step)]
+    ends = [dual_value(rows, cols, b, x + s * direction, 0.4, np.empty_like(x)) for s in (step, -step)]
     assert float((gradient * direction).sum()) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6)
 
 
@@ -115,7 +117,7 @@ def test_warm_starts_evidence_and_forbidden_states() -> None:
     model = dense_model()
     first = project(model, norm="width", norm_bound=0.9, tol=1e-9)
     again = project(model, norm="width", norm_bound=0.9, tol=1e-9, warm_start=first)
-    assert again.stats["iterations"] < first.stats["iterations"]
+    assert again.stats["num_iterations"] < first.stats["num_iterations"]
     given = project(model, norm="width", norm_bound=0.9, evidence={3: 1, 7: 0})
     alone = project(model.condition({3: 1, 7: 0}), norm="width", norm_bound=0.9)
     np.testing.assert_allclose(given.model.log_pairwise, alone.model.log_pairwise)
@@ -128,7 +130,7 @@ def test_warm_starts_evidence_and_forbidden_states() -> None:
 
 
 def test_large_sparse_models_have_a_gap_of_a_hundredth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solvers, "_MOST_DENSE", 100)
+    monkeypatch.setattr(width, "WIDTH_MAX_DENSE", 100)
     model = instances.ising_grid(12, 12, coupling_max=1.0, seed=0)
     result = project(model, norm="width", norm_bound=0.95)
     assert result.norm_after <= 0.95
@@ -148,17 +150,17 @@ def test_out_of_time_or_iterations_the_model_is_within_the_bound() -> None:
 
 def test_what_is_refused() -> None:
     model = dense_model(5)
-    with pytest.raises(UnfitMethodError, match="Euclidean divergence only"):
+    with pytest.raises(UnfitMethodError, match="Euclidean"):
         project(model, norm="width", norm_bound=0.9, divergence="kl")
-    with pytest.raises(ValueError, match="dependency must be left out"):
+    with pytest.raises(ValueError, match="dependency"):
         project(model, norm="width", norm_bound=0.9, dependency="linf")
-    with pytest.raises(ValueError, match="paper's dual"):
+    with pytest.raises(ValueError, match=r"norm .*'width'"):
         project(model, norm="width", norm_bound=0.9, solver=PaperDual())
     tables = [np.array([[0.0, -np.inf], [0.0, 0.0]])]
-    with pytest.raises(UnfitMethodError, match="forbids a pair"):
+    with pytest.raises(UnfitMethodError, match=r"edge \(0, 1\)"):
         project(MarkovRandomField.from_tables([[0, 0], [0, 0]], [(0, 1)], tables), norm="width", norm_bound=0.9)
     three = MarkovRandomField.from_factors([2, 2, 2], [((0, 1, 2), np.arange(8.0).reshape(2, 2, 2))])
-    with pytest.raises(UnfitMethodError, match="no factors"):
+    with pytest.raises(UnfitMethodError, match=r"norm='width' .*factors"):
         project(three, norm="width", norm_bound=0.9)
 
 
@@ -173,4 +175,67 @@ def test_steps_do_not_wander_off() -> None:
     # Combinations of earlier steps (Anderson) did so here: 10,000 of them left a gap of 0.012, plain steps take 30.
     edges = [(0, 2), (0, 3), (1, 2), (2, 5), (3, 5), (4, 5)]
     model = MarkovRandomField.ising(edges, [0.76157374, 1.16504196, 1.52121196, 2.999565, 0.28645253, 1.47463054])
-    assert project(model, norm="width", norm_bound=0.3, tol=1e-4).stats["iterations"] < 1000
+    assert project(model, norm="width", norm_bound=0.3, tol=1e-4).stats["num_iterations"] < 1000
+
+
+@pytest.mark.parametrize("affordable", ["nothing", "the set-up", "everything"])
+def test_what_does_not_fit_in_time_is_left_out_and_the_model_is_within_the_bound(
+    affordable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {"nothing": 1e9, "the set-up": 1e9, "everything": 0.0}[affordable]
+    for module in (width, width_solvers):
+        monkeypatch.setattr(module, "eigenvalue_seconds", lambda _: 1e9 if affordable == "nothing" else 0.0)
+    monkeypatch.setattr(width_solvers, "eigenvector_seconds", lambda _: seconds)
+    monkeypatch.setattr(widths, "eigenvalue_seconds", lambda _: 1e9 if affordable == "nothing" else 0.0)
+    model = dense_model(40, scale=1.0, seed=5)
+    result = project(model, norm="width", norm_bound=0.8, time_limit=100.0, progress=None)
+    assert result.status == ("ok" if affordable == "everything" else "time_limit")
+    assert (result.stats["num_iterations"] > 0) == (affordable == "everything")
+    assert 0.7 < result.norm_after <= 0.8
+    proved = _KNOWN[result.model]
+    values = np.linalg.eigvalsh(coupling_matrix(result.model)[0].toarray() + np.diag(proved.diagonal))
+    assert 2.0 * float(np.abs(values).max()) <= proved.value == result.norm_after
+
+
+def test_a_step_is_proved_without_another_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = dense_model(40, scale=1.0, seed=6)
+    expected = project(model, norm="width", norm_bound=0.8, progress=None)
+    for module in (width, width_solvers):
+        monkeypatch.setattr(module, "eigenvalue_seconds", lambda _: 1e9)  # those of the steps come with their vectors
+    result = project(model, norm="width", norm_bound=0.8, time_limit=100.0, progress=None)
+    assert result.status == "ok"
+    assert result.norm_after <= 0.8
+    assert result.squared_distance == pytest.approx(expected.squared_distance, rel=1e-5)
+    np.testing.assert_allclose(result.model.log_pairwise, expected.model.log_pairwise, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_without_time_for_the_matrix_row_sums_prove_the_width(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for estimate in ("width_seconds", "matrix_seconds"):
+        monkeypatch.setattr(width, estimate, lambda _: 1e9)
+    monkeypatch.setattr(width, "WIDTH_MAX_DENSE", 1)
+    monkeypatch.setattr(width_solvers, "symmetric_matrix", lambda *_: pytest.fail("a matrix was made"))
+    monkeypatch.setattr(width, "symmetric_matrix", lambda *_: pytest.fail("a matrix was made"))
+    monkeypatch.setattr(width_solvers, "WIDTH_STEP_SHARE", 0.0)  # no step is begun
+    model = random_model(seed)
+    result = project(model, norm="width", norm_bound=0.5, time_limit=100.0, progress=None)
+    assert result.norm_after <= 0.5
+    matrix = coupling_matrix(result.model)[0].toarray()
+    diagonal = _KNOWN[result.model].diagonal if result.model in _KNOWN else np.zeros(len(matrix))
+    values = np.linalg.eigvalsh(matrix + np.diag(diagonal))
+    assert 2.0 * float(np.abs(values).max(initial=0.0)) <= result.norm_after
+    if result.norm_before > 0.5:
+        assert result.norm_after > 0.49
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_proof_that_time_cuts_short_is_a_bound(seed: int) -> None:
+    matrix = coupling_matrix(instances.ising_grid(6, 7, coupling_max=2.0, seed=seed))[0]
+    diagonal = np.random.default_rng(seed).normal(size=matrix.shape[0])
+    norm = float(np.abs(np.linalg.eigvalsh(matrix.toarray() + np.diag(diagonal))).max())
+    estimate = widths.NormEstimate(0.99 * norm, complete=False)
+    whole, _ = widths.norm_from_above(matrix, diagonal, estimate)
+    short, _ = widths.norm_from_above(matrix, diagonal, estimate, clock=Clock(1e-9))
+    row_sum = float((abs(matrix).sum(axis=1) + np.abs(diagonal)).max())
+    assert norm <= whole <= 1.01 * norm
+    assert norm <= short <= row_sum * (1.0 + 1e-9)

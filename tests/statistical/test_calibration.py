@@ -11,7 +11,7 @@ from scipy import stats
 
 from fastmix import MarkovRandomField, certify
 from fastmix.exact.enumeration import enumerate_model
-from fastmix.methods.sampler import sample
+from fastmix.sampling.sample import sample
 from fastmix.theory.intervals import bernstein_half_width, rigorous_intervals
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from fastmix import Status, score
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "learning"))
 
-from modes import draw_modes
+from mode_models import draw_modes
 from sampled_fits import fit_few_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]

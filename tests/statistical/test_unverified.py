@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from fastmix import MarkovRandomField, compare, infer
-from fastmix.methods.comparison import marginal_errors
-from fastmix.results import InferenceResult, Status
+from fastmix.inference.compare import marginal_errors
+from fastmix.marginals import InferenceResult
+from fastmix.results import Status
 
 OFF = 0.05  # an error of a marginal that an answer called ok must not have
 TRIED = 300  # models in which belief propagation converges and is off, in all parts together

@@ -16,20 +16,19 @@ import fastmix
 import oracle
 import strategies
 from fastmix import graphs, instances
-from fastmix.graphs.basics import run_loop
+from fastmix._loops import run_loop
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status
-from fastmix.theory import certificates
-from fastmix.theory import certificates as mixing
-from fastmix.theory.bias import _SMALLEST as SMALLEST
-from fastmix.theory.bias import bias_after, safe_matrix, sweep_in_place
-from fastmix.theory.certificates import Certificate
-from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix, undefined_conditional
+from fastmix.theory import dobrushin
+from fastmix.theory.bias import SMALLEST_BIAS, bias_after, safe_matrix, sweep_in_place
+from fastmix.theory.certificate import Certificate
+from fastmix.theory.conditionals import undefined_conditional
+from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix
 from fastmix.theory.norms import NORMS, matrix_norm
 from oracle import theory
 
 # The other criteria, and the choice among them, are the matter of test_criteria.py.
-certify = functools.partial(certificates.certify, criterion="dobrushin")
+certify = functools.partial(fastmix.certify, criterion="dobrushin")
 
 INF = math.inf
 ROUNDING = 1e-12  # of transition matrices multiplied up by floating point
@@ -169,7 +168,7 @@ def test_systematic_bias_is_just_above_exact_arithmetic(model: MarkovRandomField
         expected = theory.systematic_bias(matrix, t, order)
         actual = bias_after(matrix, t, order=order).tolist()
         assert all(a >= b for a, b in zip(actual, expected, strict=True))
-        np.testing.assert_allclose(actual, [float(b) for b in expected], rtol=1e-12, atol=SMALLEST)
+        np.testing.assert_allclose(actual, [float(b) for b in expected], rtol=1e-12, atol=SMALLEST_BIAS)
 
 
 @given(model=strategies.models(min_variables=1, max_variables=5, max_states=3, scales=TINY_SCALES))
@@ -224,7 +223,7 @@ def test_bias_falls_with_the_sweeps_and_rises_with_the_bound(model: MarkovRandom
 def test_tiny_dependencies_neither_vanish_nor_slow_down() -> None:
     matrix = 1e-200 * np.array([[0.0, 1.0], [1.0, 0.0]])
     bias = bias_after(matrix, 50)
-    assert (bias >= SMALLEST).all()
+    assert (bias >= SMALLEST_BIAS).all()
     assert (bias <= 1e-49).all()
 
 
@@ -333,7 +332,7 @@ def test_a_norm_next_to_one_needs_many_sweeps_and_little_time(monkeypatch: pytes
     assert c.certified
     assert c.num_sweeps is not None
     assert 1e9 < c.num_sweeps < 1e11
-    monkeypatch.setattr(mixing, "_MAX_VISITS", 10.0)
+    monkeypatch.setattr(dobrushin, "MAX_CERTIFICATE_VISITS", 10.0)
     assert certify(model, accuracy=0.01, max_sweeps=100).stats["num_iterated"] == 0
 
 
@@ -409,16 +408,16 @@ def weighted_certificate(model: MarkovRandomField, accuracy: float) -> Certifica
     """
     R = safe_matrix(model, "sigmoid")
     w = np.ones(model.num_variables)
-    for _ in range(50):  # towards the leading eigenvector; any w is valid
+    for _ in range(50):  # toward the leading eigenvector; any w is valid
         w = R @ w + w
         w /= w.min()
     c = float((R @ w / w).max()) * (1.0 + 1e-12)
     sweeps = math.ceil(math.log(accuracy / w.sum()) / math.log(c)) if c < 1.0 else None
     bias = np.ones(len(w)) if sweeps is None else np.minimum(1.0, c**sweeps * w)
     return Certificate(
-        certified=sweeps is not None, accuracy=accuracy, per_variable=False, schedule="systematic", num_sweeps=sweeps,
-        num_updates=None, dependency="sigmoid", norm="weighted", norm_value=c, bias=bias, max_bias=float(bias.max()),
-        total_bias=float(bias.sum()), offending=(), advice="",
+        model=model, certified=sweeps is not None, accuracy=accuracy, per_variable=False, schedule="systematic",
+        num_sweeps=sweeps, dependency="sigmoid", norm="weighted", norm_value=c, bias=bias, max_bias=float(bias.max()),
+        total_bias=float(bias.sum()), statement="",
     )  # fmt: skip
 
 

@@ -14,13 +14,13 @@ import strategies
 from fastmix import instances
 from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField
-from fastmix.theory import dependency as module
+from fastmix.theory import conditionals
+from fastmix.theory.conditionals import undefined_conditional
 from fastmix.theory.dependency import (
     DEPENDENCIES,
     dependency_matrix,
     edge_dependencies,
     rounding_margins,
-    undefined_conditional,
 )
 from oracle import theory
 
@@ -82,7 +82,7 @@ def test_sigmoid_is_the_largest_over_all_fields() -> None:
 
 
 @given(model=strategies.models(max_variables=4, max_states=3), data=st.data())
-def test_relabelling_and_reversing_edges_only_moves_entries(model: MarkovRandomField, data: st.DataObject) -> None:
+def test_relabeling_and_reversing_edges_only_moves_entries(model: MarkovRandomField, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(model.num_variables)))
     other = strategies.relabel(model, order)
     for dependency in DEPENDENCIES:
@@ -230,24 +230,25 @@ def test_equal_couplings_of_a_star() -> None:
 def test_a_large_degree_is_refused_with_the_estimate_and_the_alternative() -> None:
     rng = np.random.default_rng(0)
     model = MarkovRandomField.ising([(0, k) for k in range(1, 41)], rng.normal(size=40))
-    with pytest.raises(ResourceError, match=r"1\.1e\+12 conditional .*degree is 40.*dependency='sigmoid'"):
+    with pytest.raises(ResourceError, match=r"1\.1e\+12 .*\b40\b.*dependency='sigmoid'"):
         edge_dependencies(model, dependency="exact")
 
 
 def test_many_small_enumerations_are_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_EVALUATIONS", 100)
+    monkeypatch.setattr(conditionals, "MAX_EVALUATIONS", 100)
     with pytest.raises(ResourceError, match="limit of 100 "):
         edge_dependencies(instances.ising_grid(5, 5, coupling_max=1.0, seed=0), dependency="exact")
 
 
 def test_an_unknown_bound_is_named_with_the_known_ones() -> None:
     model = MarkovRandomField.ising([(0, 1)], 0.5)
-    with pytest.raises(ValueError, match=r"dependency must be one of exact, field, sigmoid, range, l1, linf, got 'l2'"):
+    with pytest.raises(ValueError, match=r"^dependency .*'l2'$") as caught:
         edge_dependencies(model, dependency="l2")
+    assert all(name in str(caught.value) for name in ("exact", "field", "sigmoid", "range", "l1", "linf"))
 
 
 def test_importing_the_theory_loads_neither_scipy_nor_numba() -> None:
-    code = "import fastmix.theory.certificates, sys; sys.exit(sum(name in sys.modules for name in ('scipy', 'numba')))"
+    code = "import fastmix.theory.certify, sys; sys.exit(sum(name in sys.modules for name in ('scipy', 'numba')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

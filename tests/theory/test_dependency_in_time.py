@@ -12,7 +12,7 @@ import pytest
 from fastmix import MarkovRandomField, _clock, certify, project
 from fastmix._clock import Clock
 from fastmix.errors import ImpossibleModelError, ResourceError
-from fastmix.methods.diagnostics import log_odds_swings
+from fastmix.sampling.diagnostics import log_odds_swings
 from fastmix.theory.dependency import DEPENDENCIES, edge_dependencies, rounding_margins
 
 

@@ -285,5 +285,5 @@ def test_independent_draws_with_a_known_bias() -> None:
 
 @pytest.mark.parametrize("confidence", [1.0, 0.0, "0.9"])
 def test_bad_confidence(confidence: Any) -> None:
-    with pytest.raises(ValueError, match=f"confidence must be a number above 0 and below 1, got {confidence!r}"):
+    with pytest.raises(ValueError, match=f"^confidence .*got {confidence!r}$"):
         rigorous_intervals(one_variable(), [0.5, 0.5], num_chains=10, bias=0.0, confidence=confidence)

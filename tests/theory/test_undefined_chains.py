@@ -15,12 +15,12 @@ from test_certificates import ROUNDING, assert_consistent, certify, cycle
 import oracle
 import strategies
 from fastmix import instances
-from fastmix.methods.sampler import sample
 from fastmix.model import MarkovRandomField
+from fastmix.sampling.sample import sample
 from fastmix.theory import bias as bias_module
-from fastmix.theory import certificates as mixing
-from fastmix.theory import dependency as dependency_module
+from fastmix.theory import dobrushin
 from fastmix.theory.bias import bias_after
+from fastmix.theory.conditionals import undefined_conditional
 from fastmix.theory.dependency import DEPENDENCIES, dependency_matrix
 from fastmix.theory.norms import NORMS, matrix_norm
 from oracle import theory
@@ -113,7 +113,7 @@ def test_limits_end_the_search_without_a_norm_below_one(monkeypatch: pytest.Monk
         if schedule == "random":
             assert not c.certified
             assert "limit of 1 sweeps" in c.advice
-    monkeypatch.setattr(mixing, "_MAX_VISITS", 0.0)
+    monkeypatch.setattr(dobrushin, "MAX_CERTIFICATE_VISITS", 0.0)
     c = certify(model, accuracy=1e-6, dependency="linf")
     assert not c.certified
     assert c.stats["num_iterated"] == 0
@@ -160,23 +160,23 @@ def test_certificates_do_not_depend_on_the_numbering() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"accuracy": 0.0}, r"accuracy must be a number above 0 and below 1, got 0\.0"),
-        ({"accuracy": 1.0}, r"accuracy must be a number above 0 and below 1, got 1\.0"),
-        ({"accuracy": math.nan}, "accuracy must be a number above 0 and below 1, got nan"),
-        ({"accuracy": "0.1"}, "accuracy must be a number above 0 and below 1, got '0.1'"),
-        ({"accuracy": None}, "accuracy must be a number above 0 and below 1, got None"),
+        ({"accuracy": 0.0}, r"^accuracy .*got 0\.0"),
+        ({"accuracy": 1.0}, r"^accuracy .*got 1\.0"),
+        ({"accuracy": math.nan}, r"^accuracy .*got nan"),
+        ({"accuracy": "0.1"}, r"^accuracy .*got '0.1'"),
+        ({"accuracy": None}, r"^accuracy .*got None"),
         (
             {"accuracy": 0.1, "dependency": "l2"},
-            "dependency must be one of exact, field, sigmoid, range, l1, linf, got 'l2'",
+            r"^dependency .*got 'l2'",
         ),
-        ({"accuracy": 0.1, "norm": "max"}, "norm must be one of spectral, inf, 1, frobenius, got 'max'"),
-        ({"accuracy": 0.1, "schedule": "x"}, "schedule must be one of systematic, random, got 'x'"),
-        ({"accuracy": 0.1, "max_sweeps": 0}, "max_sweeps must be a whole number of at least 1, got 0"),
-        ({"accuracy": 0.1, "order": [0, 1, 2]}, r"order must hold 4 variable numbers, got shape \(3,\)"),
-        ({"accuracy": 0.1, "order": [0, 1, 2, 2]}, "order must hold every variable from 0 to 3 once"),
+        ({"accuracy": 0.1, "norm": "max"}, r"^norm .*got 'max'"),
+        ({"accuracy": 0.1, "schedule": "x"}, r"^schedule .*got 'x'"),
+        ({"accuracy": 0.1, "max_sweeps": 0}, r"^max_sweeps .*got 0"),
+        ({"accuracy": 0.1, "order": [0, 1, 2]}, r"^order .*got shape \(3,\)"),
+        ({"accuracy": 0.1, "order": [0, 1, 2, 2]}, r"^order .*0 to 3"),
         (
             {"accuracy": 0.1, "order": [0, 1, 2, 3], "schedule": "random"},
-            "order must be left out for schedule='random'",
+            r"^order .*schedule='random'",
         ),
     ],
 )
@@ -187,13 +187,13 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> Non
 
 def test_bad_arguments_of_the_bias_are_named() -> None:
     for arguments, message in (
-        ({"num_sweeps": -1}, "num_sweeps must be a whole number of at least 0, got -1"),
-        ({"num_sweeps": 1, "schedule": "x"}, "schedule must be one of"),
-        ({"num_sweeps": 1, "dependency": "x"}, "dependency must be one of"),
+        ({"num_sweeps": -1}, r"^num_sweeps .*got -1"),
+        ({"num_sweeps": 1, "schedule": "x"}, r"^schedule .*'x'"),
+        ({"num_sweeps": 1, "dependency": "x"}, r"^dependency .*'x'"),
     ):
         with pytest.raises(ValueError, match=message):
             bias_after(cycle(), **arguments)
-    with pytest.raises(ValueError, match="R must be a square matrix"):
+    with pytest.raises(ValueError, match=r"^model_or_R .*square"):
         bias_after([[0.0, 0.5]], 1)
 
 
@@ -215,7 +215,7 @@ def test_many_neighbors_can_be_checked_by_what_they_forbid(num_leaves: int) -> N
     weights = np.array([2.0 * 0.5**num_leaves, 2.0, 2.0])  # of the hub: colors of the other end times states of leaves
     found = sample(hub(num_leaves), num_chains=64, num_sweeps=500, seed=0)
     np.testing.assert_allclose(found.node_marginals[:3], weights / weights.sum(), atol=0.05)
-    with pytest.raises(ValueError, match="variable 0 has no allowed state for some states of its neighbors"):
+    with pytest.raises(ValueError, match=r"variable 0\b"):
         sample(hub(num_leaves, num_colors=2), num_chains=16, num_sweeps=50, seed=0)
 
 
@@ -224,9 +224,9 @@ def test_sets_of_forbidden_states_agree_with_trying_all(monkeypatch: pytest.Monk
     for _ in range(60):
         tables = [np.where(rng.random((3, 2)) < 0.35, -INF, 0.0) for _ in range(3)]
         model = MarkovRandomField.from_tables([np.zeros(3)] + [np.zeros(2)] * 3, [(0, 1), (0, 2), (0, 3)], tables)
-        found = dependency_module.undefined_conditional(model)
+        found = undefined_conditional(model)
         with monkeypatch.context() as patch:
-            patch.setattr(dependency_module, "_MAX_JOINT", 0.5)
-            assert dependency_module.undefined_conditional(model) == found
+            patch.setattr("fastmix.theory.conditionals.MAX_JOINT_STATES", 0.5)
+            assert undefined_conditional(model) == found
         verdicts.append(found is None)
     assert 5 < sum(verdicts) < 55

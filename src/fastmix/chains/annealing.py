@@ -1,4 +1,4 @@
-"""Chains on their way along a line of models: annealed importance sampling, and population annealing."""
+"""Chains that move along a path of models: annealed importance sampling, and population annealing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix.chains.base import Chains, make_chains
+from fastmix._checks import check_backend
+from fastmix.chains.base import Chains
 from fastmix.chains.cpu import CpuChains
+from fastmix.chains.place import GPU_REFUSALS, place_after_refusal, place_on_gpu
 from fastmix.model import MarkovRandomField
 from fastmix.model.structure import Structure
 
@@ -17,7 +19,7 @@ __all__ = ["Annealing", "make_pool", "systematic"]
 class Annealing:
     """Chains that go from one mixture ``coefficients @ thetas`` of parameters to the next, with their weights.
 
-    Without resampling the mean of ``exp(log_weights)`` (C,) is an unbiased estimate of the ratio of the normalisers at
+    Without resampling the mean of ``exp(log_weights)`` (C,) is an unbiased estimate of the ratio of the normalizers at
     the present and at the first model, if the chains are exact draws from the first: annealed importance sampling
     (Neal 2001, Statistics and Computing 11). With resampling (population annealing, Hukushima and Iba 2003, AIP
     Conference Proceedings 690) chains are replaced by copies of themselves in proportion to their weights at every
@@ -27,14 +29,16 @@ class Annealing:
     """
 
     def __init__(self, chains: Chains, thetas: FloatArray, coefficients: ArrayLike, *, populations: int = 1) -> None:
-        self.chains, self.thetas = chains, thetas
+        self.chains = chains
+        self.thetas = thetas
         self.here = np.asarray(coefficients, dtype=np.float64)
         self.log_weights = np.zeros(chains.num_chains)
-        self.log_ratio, self.log_variance = np.zeros(populations), np.zeros(populations)
+        self.log_ratio = np.zeros(populations)
+        self.log_variance = np.zeros(populations)
         chains.load(thetas, self.here[None])
 
     def move(self, there: ArrayLike, num_sweeps: int = 1, *, rng: np.random.Generator | None = None) -> None:
-        """Go to other coefficients and sweep there; with a generator, resample before that."""
+        """Move the chains to other coefficients and sweep there; with a generator, resample them first."""
         target = np.asarray(there, dtype=np.float64)
         self.log_weights += (target - self.here) @ self.chains.energies()
         if rng is not None:
@@ -61,30 +65,35 @@ def make_pool(
     num_threads: int | None = None,
     structure: Structure | None = None,
 ) -> tuple[Chains, str]:
-    """Chains on the graph of a model whose parameters change, and what they run on in words.
+    """Chains on the graph of a model whose parameters will change, and a text that says where they run.
 
     A ``structure`` that differs in the order of its sweeps may stand in for that of the model.
     """
-    structure = model.structure if structure is None else structure
+    if structure is None:
+        structure = model.structure
 
-    def make_cpu() -> Chains:
-        return CpuChains(
-            structure, num_chains=num_chains, num_sets=num_sets, seed=seed, num_threads=num_threads, steady=False
-        )
-
-    def make_cuda() -> Chains:
+    check_backend(backend)
+    place = "cpu"
+    if backend != "cpu" and model.num_variables:
         from fastmix.chains.cuda.chains import CudaChains
 
-        return CudaChains(structure, num_chains=num_chains, num_sets=num_sets, seed=seed, estimator=None)
-
-    return make_chains(backend if model.num_variables else "cpu", make_cpu, make_cuda)
+        try:
+            pool = CudaChains(structure, num_chains=num_chains, num_sets=num_sets, seed=seed, estimator=None)
+        except GPU_REFUSALS as refusal:
+            place = place_after_refusal(backend, refusal)
+        else:
+            return pool, place_on_gpu(pool.device)
+    chains = CpuChains(
+        structure, num_chains=num_chains, num_sets=num_sets, seed=seed, num_threads=num_threads, steady=False
+    )
+    return chains, place
 
 
 def systematic(log_weights: FloatArray, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
-    """Systematic resampling: the chains that go on (P, N), and the logarithms of the mean weights (P,).
+    """The chains that survive systematic resampling (P, N), and the logarithms of the mean weights (P,).
 
-    Every population of N chains keeps its size: one uniform number for each, so that a chain with the share w of the
-    weights is taken floor or ceil of w N times. Chains are numbered through all populations.
+    Every population of N chains keeps its size and takes one uniform number: a chain with the share w of the weights is
+    taken floor(w N) or ceil(w N) times. Chains are numbered through all populations.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,15 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._checks import check_backend
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix._memory import check_memory
 from fastmix.chains.patches import Patch
-from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix.chains.tuning import HOST_STEP_SECONDS, HOST_UPDATES_PER_STEP
+from fastmix.model import MarkovRandomField
+from fastmix.model.shared import SharedTables
 from fastmix.model.structure import Structure
 
-__all__ = ["Chains", "Exchanges", "ParameterSets", "make_chains", "sums_by_state"]
+__all__ = ["Chains", "Exchanges", "ParameterSets", "sums_by_state"]
 
-_FULL = float(1 << 24)  # the unit of the kernels' sums: one sweep
+SWEEP_UNIT = float(1 << 24)  # one sweep in the sums of the kernels
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +32,13 @@ class ParameterSets:
     coefficients: FloatArray  # (K, D)
     forbidden: NDArray[np.bool_] | None  # (P,)
     source: object = None  # what the thetas were made from: given again, they need not be looked at again
+    tables: SharedTables | None = None  # the patterns that the weights in the thetas multiply, if tables are shared
 
     @classmethod
-    def of(cls, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> ParameterSets:
-        """From the arguments of :meth:`fastmix.chains.base.Chains.load`.
+    def of(
+        cls, thetas: ArrayLike, coefficients: ArrayLike | None = None, tables: SharedTables | None = None
+    ) -> ParameterSets:
+        """Parameter sets from the arguments of :meth:`fastmix.chains.base.Chains.load`.
 
         Examples
         --------
@@ -41,14 +46,15 @@ class ParameterSets:
         >>> sets.theta(0).tolist(), sets.theta(1).tolist()
         ([1.0, -inf], [4.5, -inf])
         """
-        bases, forbidden = np.atleast_2d(np.asarray(thetas, dtype=np.float64)), None
+        bases = np.atleast_2d(np.asarray(thetas, dtype=np.float64))
+        forbidden = None
         if bases.size and bases.min() == -np.inf:
             forbidden = (bases == -np.inf).any(axis=0)
             bases = np.where(forbidden, 0.0, bases)
-        return cls(bases, np.eye(len(bases)), forbidden, thetas).scaled(coefficients)
+        return cls(bases, np.eye(len(bases)), forbidden, thetas, tables).scaled(coefficients)
 
     def scaled(self, coefficients: ArrayLike | None) -> ParameterSets:
-        """Sets with the same thetas and other coefficients (K, D), by default the identity."""
+        """Parameter sets with the same thetas and other coefficients (K, D), by default the identity."""
         size = len(self.thetas)
         weights = np.eye(size) if coefficients is None else np.asarray(coefficients, dtype=np.float64)
         if weights.ndim != 2 or weights.shape[1] != size:
@@ -64,11 +70,35 @@ class ParameterSets:
         """The parameters (P,) of set k."""
         weights = self.coefficients[k]
         if len(weights) == 1 and weights[0] == 1.0 and self.forbidden is None:
-            return self.thetas[0]
-        theta = weights @ self.thetas
+            only: FloatArray = self.thetas[0]
+            return only
+        theta: FloatArray = weights @ self.thetas
         if self.forbidden is not None:
             theta[self.forbidden] = -np.inf
-        return np.asarray(theta)
+        return theta
+
+    def weights(self, split: int) -> FloatArray:
+        """The weights (K, m), or (K, 2, m) with those of following patterns, of the shared tables of all sets."""
+        assert self.tables is not None
+        weights: FloatArray = self.coefficients @ self.thetas[:, split:]
+        if self.tables.next_weights is None:
+            return weights
+        return weights.reshape(self.num_sets, 2, -1)
+
+    def full_thetas(self, structure: Structure) -> FloatArray:
+        """The thetas (D, P) with shared tables in full, as :meth:`fastmix.chains.base.Chains.load` takes them."""
+        assert self.tables is not None
+        thetas = self.thetas if self.forbidden is None else np.where(self.forbidden, -np.inf, self.thetas)
+        split = int(structure.unary_offsets[-1])
+        num_parameters = split + int(structure.pairwise_offsets[-1])
+        required = 16.0 * len(thetas) * num_parameters
+        check_memory(required, "laying out shared tables in full", "sample on the CPU with few chains")
+        full = np.empty((len(thetas), num_parameters))
+        for theta, out in zip(thetas, full, strict=True):
+            out[:split] = theta[:split]
+            tables = self.tables.with_weights(theta[split:])
+            out[split:] = tables.flat(structure.pairwise_offsets, structure.table_shapes)
+        return full
 
     def linear(self) -> tuple[FloatArray, FloatArray]:
         """Thetas (D', P) and coefficients (K, D') that give the sets by plain sums, forbidden entries included."""
@@ -82,7 +112,7 @@ class ParameterSets:
 
 @dataclass(frozen=True, eq=False)
 class Exchanges:
-    """What replica exchange has added up since it was set up, or since the sums were cleared.
+    """Sums over the proposals of replica exchange since it was set up, or since the sums were cleared.
 
     Attributes
     ----------
@@ -116,14 +146,15 @@ class Chains(ABC):
     num_chains: int  # C
     num_sets: int = 1  # K
     group_size: int = 1  # chains that are added up together in the sums, a divisor of their number
-    updates_per_step: float = 2e7  # of all configurations together, that are worth a call of :meth:`sweep`
-    step_seconds: float = 0.1  # that a call should take
+    updates_per_step: float = HOST_UPDATES_PER_STEP  # updates of all configurations that are worth a call of `sweep`
+    step_seconds: float = HOST_STEP_SECONDS  # seconds that a call should take
     device: str = "cpu"  # or the name of a GPU
     clock: Clock = NO_LIMIT  # after its limit whatever takes long ends with an ``OutOfTimeError``
     sets = ParameterSets.of(np.zeros((1, 0)))  # until some are loaded
-    _mode = 0  # of kernels that collect: 1 for conditional probabilities, 2 for counts
+    _mode = 0  # what kernels collect: 1 for conditional probabilities, 2 for counts
     _most_collected = 255  # sweeps whose full units fit into 32 bits: 256 of them would be 2^32, that is 0
-    _collected = _swept = 0  # sweeps in the sums as kernels add to them, and in what was moved from there
+    _collected = 0  # sweeps in the sums that kernels add to
+    _swept = 0  # sweeps in the sums that were moved from there
 
     @property
     def num_parameters(self) -> int:
@@ -135,7 +166,7 @@ class Chains(ABC):
 
     @abstractmethod
     def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
-        """Set k becomes ``coefficients[k] @ thetas``; states, random numbers and sums stay as they are.
+        """Let set k be ``coefficients[k] @ thetas``; states, random numbers and sums stay as they are.
 
         Parameters
         ----------
@@ -149,37 +180,65 @@ class Chains(ABC):
         loading another.
         """
 
+    def load_shared(self, thetas: ArrayLike, tables: SharedTables, coefficients: ArrayLike | None = None) -> None:
+        """Let set k be ``coefficients[k] @ thetas``, where thetas are unaries and weights of patterns that edges share.
+
+        Each theta is as ``model.weight_parameters``, and ``tables`` has the patterns. Log-weights are linear in the
+        weights, so that sets mix as those of :meth:`load` do. Chains that read no shared tables take them in full.
+        """
+        self.load(self._read_shared(thetas, tables, coefficients).full_thetas(self.structure), coefficients)
+
+    def load_model(self, model: MarkovRandomField) -> None:
+        """Load the parameters of a model on the structure of the chains: shared tables as they are."""
+        if model.shared_tables is None:
+            self.load(model.parameters)
+        else:
+            self.load_shared(model.weight_parameters, model.shared_tables)
+
     def _read_sets(self, thetas: ArrayLike, coefficients: ArrayLike | None) -> ParameterSets:
-        """The arguments of :meth:`load`, checked."""
-        same = self.sets.source is thetas
-        sets = self.sets.scaled(coefficients) if same else ParameterSets.of(thetas, coefficients)
-        if sets.num_sets != self.num_sets or sets.thetas.shape[1] != self.num_parameters:
+        """Parameter sets from the arguments of :meth:`load`, whose shapes are checked."""
+        if self.sets.source is thetas:
+            return self._checked_sets(self.sets.scaled(coefficients), self.sets.thetas.shape[1])
+        return self._checked_sets(ParameterSets.of(thetas, coefficients), self.num_parameters)
+
+    def _read_shared(self, thetas: ArrayLike, tables: SharedTables, coefficients: ArrayLike | None) -> ParameterSets:
+        """Parameter sets from the arguments of :meth:`load_shared`, whose shapes are checked."""
+        num_weights = tables.use.num_edges * (1 if tables.next_weights is None else 2)
+        sets = ParameterSets.of(thetas, coefficients, tables)
+        return self._checked_sets(sets, int(self.structure.unary_offsets[-1]) + num_weights)
+
+    def _checked_sets(self, sets: ParameterSets, num_parameters: int) -> ParameterSets:
+        """The sets; a ValueError if they have another number, or thetas of another length."""
+        if sets.num_sets != self.num_sets or sets.thetas.shape[1] != num_parameters:
             raise ValueError(
-                f"thetas must have {self.num_parameters} parameters and make {self.num_sets} sets, got "
+                f"thetas must have {num_parameters} parameters and make {self.num_sets} sets, got "
                 f"{sets.thetas.shape[1]} and {sets.num_sets}"
             )
         return sets
+
+    def prepare(self) -> None:  # noqa: B027 (most have nothing left to do)
+        """Make the tables that sweeps read from the loaded parameters; without this, the first sweep makes them."""
 
     # -- configurations ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def get_states(self) -> IntArray:
-        """Current configurations (K * C, n)."""
+        """The current configurations (K * C, n)."""
 
     @abstractmethod
     def set_states(self, states: NDArray[Any]) -> None:
-        """Go on from these configurations (K * C, n)."""
+        """Continue from these configurations (K * C, n)."""
 
     @abstractmethod
     def take(self, chosen: IntArray) -> None:
-        """Let configuration i be that of ``chosen[i]`` (K * C,): resampling. Random numbers stay where they are."""
+        """Replace configuration i by configuration ``chosen[i]`` (K * C,): resampling. Random streams stay in place."""
 
     def get_top_states(self) -> IntArray:
-        """Configurations (C, n) at the last set, that of the target."""
+        """The configurations (C, n) at the last set, that of the target."""
         return self.get_states()[-self.num_chains :]
 
     def save(self) -> Any:
-        """A copy of the configurations for :meth:`restore`, in a form and a place of the chains' own."""
+        """A copy of the configurations for :meth:`restore`, in a format and memory that each kind of chains chooses."""
         return self.get_states()
 
     def restore(self, saved: Any) -> None:
@@ -188,24 +247,24 @@ class Chains(ABC):
 
     @abstractmethod
     def get_random_state(self) -> NDArray[np.uint64]:
-        """All the randomness still to come, as one array that :meth:`set_random_state` takes back."""
+        """The state of the random numbers, as one array that :meth:`set_random_state` takes."""
 
     @abstractmethod
     def set_random_state(self, state: NDArray[np.uint64]) -> None:
-        """Continue as chains did that gave this state."""
+        """Continue with the random numbers that follow a state from :meth:`get_random_state`."""
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def sweep(self, num_sweeps: int, *, collect: bool = False) -> None:
-        """Run sweeps; with ``collect`` add what every sweep of the chains at the last set gives to the sums."""
+        """Run sweeps; with ``collect`` every sweep of the chains at the last set adds to the sums."""
 
     def set_shifts(self, shifts: ArrayLike) -> None:
-        """Guesses (K - 1,) of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator; zeros at first."""
+        """Set guesses (K - 1,) of ``log Z_{k+1} / Z_k`` for the acceptance ratio estimator; they are zeros at first."""
         raise NotImplementedError(f"{type(self).__name__} has one set of parameters")
 
     def exchange_rounds(self, num_rounds: int, *, collect: bool = False) -> None:
-        """Rounds of replica exchange: a sweep, then the exchange of configurations between neighboring sets.
+        """Run rounds of replica exchange: a sweep, then exchanges of configurations between neighboring sets.
 
         Rounds propose to exchange sets 0 and 1, 2 and 3, .. and sets 1 and 2, 3 and 4, .. in turn. With the log-weights
         w_k of the sets and ``D_k = w_{k+1} - w_k``, the exchange of y at set k and z at set k + 1 is accepted with
@@ -214,7 +273,7 @@ class Chains(ABC):
         raise NotImplementedError(f"{type(self).__name__} has one set of parameters")
 
     def exchanges(self) -> Exchanges:
-        """What exchanges have added up."""
+        """Sums over the proposals of exchanges since the chains were made, or since :meth:`clear`."""
         raise NotImplementedError(f"{type(self).__name__} has one set of parameters")
 
     def clear(self) -> None:
@@ -222,17 +281,21 @@ class Chains(ABC):
         self.take_sums()
 
     def _pieces(self, num_sweeps: int, collect: bool) -> Iterator[tuple[int, int]]:
-        """Sweeps that can be made at once, and their mode: sums of 32 bits are emptied before they can overflow."""
+        """Numbers of sweeps that can be made at once, with their mode: 32-bit sums are emptied before they overflow."""
+        if not collect:
+            if num_sweeps > 0:
+                yield num_sweeps, 0
+            return
         while num_sweeps > 0:
-            if collect and self._collected == self._most_collected:
+            if self._collected == self._most_collected:
                 self._empty_sums()
-            count = min(num_sweeps, self._most_collected - self._collected) if collect else num_sweeps
-            self._collected += count if collect else 0
-            yield count, self._mode if collect else 0
+            count = min(num_sweeps, self._most_collected - self._collected)
+            self._collected += count
+            yield count, self._mode
             num_sweeps -= count
 
     def _empty_sums(self) -> None:
-        """Move the sums of kernels to where there is more room."""
+        """Move the 32-bit sums of the kernels to sums with more room."""
         self._swept += self._collected
         self._collected = 0
 
@@ -240,7 +303,7 @@ class Chains(ABC):
 
     @abstractmethod
     def take_sums(self) -> FloatArray:
-        """Sums over the sweeps collected since the last call, (entries of log_unary, C / group_size), and start anew.
+        """Sums over the sweeps collected since the last call, (entries of log_unary, C / group_size); they start anew.
 
         An entry is the number of sweeps that ended in the state, or, Rao-Blackwellised, the sum of the conditional
         probabilities of the state at its updates; over all states of a variable they add up to the sweeps collected.
@@ -250,75 +313,66 @@ class Chains(ABC):
     def energies(self, thetas: ArrayLike | None = None) -> FloatArray:
         """``thetas[d] @ f(x)`` of every configuration, (D, K * C), with the indicators f of all states and pairs.
 
-        The thetas (D, P) or (P,) are those that are loaded by default; finite entries only (those of -inf that are
-        loaded count as 0: no configuration holds them).
+        The thetas (D, P) or (P,) are the loaded ones by default. Given ones must be finite; where loaded ones are -inf
+        they count as 0, because no configuration is in such a state.
         """
 
     @abstractmethod
     def moments(self, weights: FloatArray | None = None) -> FloatArray:
-        """Mean over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,)."""
+        """Means over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,).
+
+        Where shared tables are loaded, f are the derivatives of the log-weight by the loaded parameters: indicators of
+        states, and for the weight of every edge the entry of its pattern.
+        """
+
+    def pattern_moments(self, weights: FloatArray | None = None) -> FloatArray:
+        """Derivatives of the mean log-weight by the entries of all shared patterns, flat, one after another.
+
+        An entry is the mean over the configurations, times ``weights`` if given, of the weights of all edges that are
+        in its pair of states.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no shared tables")
 
     @abstractmethod
     def covariances(self, theta: FloatArray, patches: Sequence[Patch]) -> FloatArray:
-        """Covariance over the configurations of every indicator with ``theta @ f(x)``, (P,).
+        """Covariances over the configurations of every indicator with ``theta @ f(x)``, (P,).
 
         For the indicators in the core of a patch the energy is that of the patch only.
         """
 
     @abstractmethod
     def add_pairs(self, out: FloatArray, *, average: bool, clock: Clock = NO_LIMIT) -> None:
-        """Add what the chains at the last set say about the pairs of states on every edge to ``out``, as log_pairwise.
+        """Add the edge marginals that the chains at the last set give to ``out``, laid out as log_pairwise.
 
-        Edge marginals mean the same on every device: with ``average`` the conditional probabilities of either end of
-        an edge, given all other variables, beside the present state of the other end, half a unit from each; else the
-        present pairs are counted. Either way every chain adds one unit to each edge; some chains do nothing where the
-        clock leaves no time for all.
+        Every chain adds one unit to the table of each edge. With ``average`` the unit is made of conditional
+        probabilities: half of it from either end, spread over the states of that end, given all other variables,
+        beside the present state of the other end. Without, the unit goes to the present pair of states. Where the clock
+        leaves no time for all chains, some add nothing.
         """
 
 
-def make_chains(backend: str, make_cpu: Callable[[], Any], make_cuda: Callable[[], Any]) -> tuple[Any, str]:
-    """Chains, or ladders, on the backend that was asked for, ``cpu``, ``cuda`` or ``auto``, and what they run on."""
-    check_backend(backend)
-    if backend == "cpu":
-        return make_cpu(), "cpu"
-    try:
-        chains = make_cuda()
-    except (UnfitMethodError, ResourceError, ValueError) as error:
-        if backend == "cuda":
-            raise
-        return make_cpu(), f"cpu ({error})"
-    return chains, f"cuda ({chains.device})"
-
-
-def device_of(place: str) -> str:
-    """The device, from what :func:`make_chains` says about where chains run.
-
-    Examples
-    --------
-    >>> device_of("cuda (NVIDIA H200)"), device_of("cpu (no CUDA device can be used)")
-    ('NVIDIA H200', 'cpu')
-    """
-    return "cpu" if place.startswith("cpu") else place.removeprefix("cuda (").removesuffix(")")
-
-
 def sums_by_state(structure: Structure, totals: FloatArray, sweeps: int) -> FloatArray:
-    """Sums of every state (entries of log_unary, columns) from those of the kernels.
+    """Sums of every state (entries of log_unary, columns) from the sums of the kernels, in sweeps.
 
-    These have a row for every state of a variable but the last, are cumulative over the states, and count 2^24 per
-    sweep.
+    The sums of the kernels have a row for every state of a variable but the last, are cumulative over the states, and
+    count 2^24 per sweep.
     """
     result = np.empty((int(structure.unary_offsets[-1]), totals.shape[1]))
     states = int(structure.num_states.max(initial=1))
-    if states > 1 and (structure.num_states == states).all():  # the same with slices, which take a third of the time
+
+    # Where all variables have as many states, slices do the work in a third of the time.
+    if states > 1 and (structure.num_states == states).all():
         by_variable = result.reshape(-1, states, totals.shape[1])
-        np.multiply(totals.reshape(-1, states - 1, totals.shape[1]), 1.0 / _FULL, out=by_variable[:, :-1])
+        np.multiply(totals.reshape(-1, states - 1, totals.shape[1]), 1.0 / SWEEP_UNIT, out=by_variable[:, :-1])
         np.subtract(float(sweeps), by_variable[:, -2], out=by_variable[:, -1])
         for state in range(states - 2, 0, -1):
             by_variable[:, state] -= by_variable[:, state - 1]
         return result
+
+    # The last states get the number of sweeps; then every state but the first loses what the state before it has.
     inner = np.ones(len(result), dtype=bool)
     inner[structure.unary_offsets[1:] - 1] = False
-    result[inner] = totals / _FULL
+    result[inner] = totals / SWEEP_UNIT
     result[~inner] = sweeps
     later = np.ones(len(result), dtype=bool)
     later[structure.unary_offsets[:-1]] = False

@@ -1,4 +1,4 @@
-"""Random numbers: xoshiro128++ streams, one per chain (or per chunk of a large chain), from a single seed.
+"""Seeds of random numbers: xoshiro128++ streams, one per chain (or per chunk of a large chain), from a single seed.
 
 The generator is that of Blackman and Vigna (2021): 128 bits of state, period 2^128 - 1, passing the usual batteries of
 tests in all its output bits. States are filled by SplitMix64 (Steele, Lea and Flood, 2014) from the seed and the number
@@ -25,7 +25,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def make_streams(seed: int, first: int, count: int) -> NDArray[np.uint32]:
-    """States (4, count) of the streams ``first`` to ``first + count - 1`` of a seed."""
+    """The states (4, count) of the streams ``first`` to ``first + count - 1`` of a seed."""
+    # SplitMix64 adds a constant per number, so that each can be computed by itself; a stream takes two of 64 bits.
     base = _mix(np.array([seed & (2**64 - 1)], dtype=np.uint64))
     numbers = np.arange(first, first + count, dtype=np.uint64)
     with np.errstate(over="ignore"):
@@ -39,6 +40,7 @@ def make_streams(seed: int, first: int, count: int) -> NDArray[np.uint32]:
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The output function of SplitMix64."""
     with np.errstate(over="ignore"):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,8 +1,9 @@
-"""Compiled loops of two layers of bits, all of one joined to most of the other: products with a matrix of bits.
+"""Compiled sweeps of two layers of binary variables, between which most pairs are joined, and none within a layer.
 
-A sum of weights over four bits has 16 values (the method of four Russians). Those of 32 bits, for 16 rows of weights,
-stay in the nearest cache; what a lane adds is found by its bits, 16 sums at a time. Bits are packed, 32 variables in a
-word. Sums are in single precision.
+Log-odds are then products of a matrix of weights with a matrix of bits. A sum of weights over four bits has 16 values
+(the method of four Russians): tables of these sums, for 32 bits and 16 rows of weights, stay in the nearest cache, and
+every lane looks up by its bits what it adds, 16 sums at a time. Bits are packed, 32 variables in a word; sums are in
+single precision. The loops that look up are written in the intermediate language of LLVM.
 """
 
 # Intrinsics are called without the context of the compiler.
@@ -11,25 +12,30 @@ word. Sums are in single precision.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import config, float32, types, uint32
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fastmix._jit import inner, outer
-from fastmix.chains.kernels import _collect, _copy, _count, _draw_by_odds, _fill
+from fastmix.chains.random_kernels import fill_numbers
+from fastmix.chains.threshold_kernels import add_counts, add_thresholds, copy_values, draw_by_odds
 
 __all__ = ["LANES", "ROWS", "add_products", "layers_sweeps"]
 
-LANES = 32  # of which learning has whole blocks
-ROWS = 16  # of sums that are made at a time
-_AT_ONCE = 256  # lanes whose sums stay in the nearest cache, with the tables
-_TILE = 8  # rows and columns of a square that is turned at a time
+#: Learning takes rows of data in multiples of so many lanes.
+LANES = 32
+#: Rows of sums that are made at a time: a cache line of single-precision numbers.
+ROWS = 16
+#: Lanes whose sums stay in the nearest cache together with the tables: 16 KiB (benchmarks/rbm.py has the speed).
+LANES_AT_ONCE = 256
+
+_TILE = 8  # rows and columns of a square that is transposed at a time: vectors of 256 bits
 _INDEX = ir.IntType(64)
 
 
-def _plain_products(words, num_bits, weights, at, row_step, bit_step, out):  # type: ignore[no-untyped-def]
-    """:func:`add_products`, bit by bit."""
+def _plain_products(words, num_bits, weights, at, row_step, bit_step, out):
+    """Add the products bit by bit: what :func:`add_products` is without the compiler."""
     rows = at + row_step * np.arange(len(out))
     for k in range(num_bits):
         bits = words[k // 32] >> np.uint32(k % 32) & np.uint32(1)
@@ -37,19 +43,23 @@ def _plain_products(words, num_bits, weights, at, row_step, bit_step, out):  # t
 
 
 @inner
-def add_products(words, num_bits, weights, at, row_step, bit_step, out):  # type: ignore[no-untyped-def]
+def add_products(words, num_bits, weights, at, row_step, bit_step, out):
     """Add to ``out`` (rows, lanes) the weights of the bits that are set in ``words`` (bits / 32, lanes).
 
     Rows are a multiple of 16, lanes of 8. Bit k has the weight ``weights[at + r * row_step + k * bit_step]`` for row r,
     of a flat array in which one of the steps is 1, and which has finite numbers for whole bytes of bits.
     """
-    lanes, flat, target = words.shape[1], words.reshape(-1), out.reshape(-1)
-    room = np.empty((_AT_ONCE + 161) * ROWS, np.float32)
+    lanes = words.shape[1]
+    flat = words.reshape(-1)
+    target = out.reshape(-1)
+    room = np.empty((LANES_AT_ONCE + 161) * ROWS, np.float32)
     room = room[-(room.ctypes.data >> 2) & 15 :]  # from the beginning of a line of the cache
-    tables, block, sums = room[: 128 * ROWS], room[128 * ROWS : 160 * ROWS], room[160 * ROWS :]
+    tables = room[: 128 * ROWS]
+    block = room[128 * ROWS : 160 * ROWS]
+    sums = room[160 * ROWS :]
     for first in range(0, len(out), ROWS):
-        for lane in range(0, lanes, _AT_ONCE):
-            count = min(_AT_ONCE, lanes - lane)
+        for lane in range(0, lanes, LANES_AT_ONCE):
+            count = min(LANES_AT_ONCE, lanes - lane)
             sums[: count * ROWS] = float32(0.0)
             for word in range((num_bits + 31) // 32):
                 num_bytes = min(4, (num_bits + 7) // 8 - 4 * word)
@@ -72,27 +82,29 @@ def add_products(words, num_bits, weights, at, row_step, bit_step, out):  # type
                     _add_turned(sums, k * ROWS + r, ROWS, target, (first + r) * lanes + lane + k, lanes)
 
 
-def _vector(builder, base, place, count):  # type: ignore[no-untyped-def]
-    """Where ``count`` numbers from a place on are."""
+def _vector(builder, base, place, count):
+    """A pointer to ``count`` numbers from a place of an array on."""
     return builder.bitcast(builder.gep(base, [place]), ir.VectorType(ir.FloatType(), count).as_pointer())
 
 
-def _times(builder, value, count):  # type: ignore[no-untyped-def]
+def _times(builder, value, count):
+    """The instruction that multiplies a value by a constant."""
     return builder.mul(value, ir.Constant(_INDEX, count))
 
 
-def _data(context, builder, call, values, *which):  # type: ignore[no-untyped-def]
+def _data(context, builder, call, values, *which):
+    """Pointers to the data of those arguments of an intrinsic that are arrays."""
     return [context.make_array(call.args[k])(context, builder, values[k]).data for k in which]
 
 
-def _adder(groups):  # type: ignore[no-untyped-def]
-    """An intrinsic that adds, for every lane, what tables have for so many groups of four bits of its word."""
+def _adder(groups):
+    """An intrinsic that adds to every lane's sums the table entries of so many groups of four bits of its word."""
 
     @intrinsic
-    def add(_, words, at, lanes, shift, tables, first, sums):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    def add(_, words, at, lanes, shift, tables, first, sums):  # noqa: ARG001
         i = types.intp
 
-        def code(context, builder, call, values):  # type: ignore[no-untyped-def]
+        def code(context, builder, call, values):
             words, tables, sums = _data(context, builder, call, values, 0, 4, 6)
             _, at, lanes, shift, _, first, _ = values
             with cgutils.for_range(builder, lanes, intp=_INDEX) as loop:
@@ -113,15 +125,16 @@ def _adder(groups):  # type: ignore[no-untyped-def]
     return add
 
 
-_add_words, _add_bytes = _adder(8), _adder(2)
+_add_words = _adder(8)
+_add_bytes = _adder(2)
 
 
 @intrinsic
-def _make_tables(_, weights, at, step, tables, groups):  # type: ignore[no-untyped-def]  # noqa: ARG001
-    """The 16 sums of every group of four bits, for 16 rows of weights; bit k has those from ``at + k * step`` on."""
+def _make_tables(_, weights, at, step, tables, groups):  # noqa: ARG001
+    """Fill in the 16 sums of every group of four bits, for 16 rows; bit k has the weights from ``at + k * step``."""
     i = types.intp
 
-    def code(context, builder, call, values):  # type: ignore[no-untyped-def]
+    def code(context, builder, call, values):
         weights, tables = _data(context, builder, call, values, 0, 3)
         _, at, step, _, groups = values
         with cgutils.for_range(builder, groups, intp=_INDEX) as loop:
@@ -140,16 +153,16 @@ def _make_tables(_, weights, at, step, tables, groups):  # type: ignore[no-untyp
 
 
 @intrinsic
-def _add_turned(_, values, at, step, out, out_at, out_step):  # type: ignore[no-untyped-def]  # noqa: ARG001
-    """Add a square of 8 rows of a matrix to 8 columns of another: halves, quarters and single numbers change places."""
+def _add_turned(_, values, at, step, out, out_at, out_step):  # noqa: ARG001
+    """Add 8 rows of a matrix to 8 columns of another: by exchanges of halves, quarters and entries."""
     i = types.intp
     integers = ir.VectorType(ir.IntType(32), _TILE)
 
-    def code(context, builder, call, arguments):  # type: ignore[no-untyped-def]
+    def code(context, builder, call, arguments):
         values, out = _data(context, builder, call, arguments, 0, 3)
         _, at, step, _, out_at, out_step = arguments
 
-        def place(base, first, step, k):  # type: ignore[no-untyped-def]
+        def place(base, first, step, k):
             return _vector(builder, base, builder.add(first, _times(builder, step, k)), _TILE)
 
         rows = [builder.load(place(values, at, step, k), align=4) for k in range(_TILE)]
@@ -168,50 +181,66 @@ def _add_turned(_, values, at, step, out, out_at, out_step):  # type: ignore[no-
     return types.void(values, i, i, out, i, i), code
 
 
-if config.DISABLE_JIT:  # type: ignore[attr-defined]
+if config.DISABLE_JIT:  # type: ignore[attr-defined]  # Numba makes it from the environment
     add_products = _plain_products
 
 
 @outer
-def layers_sweeps(  # type: ignore[no-untyped-def]
-    x, sites, starts, offsets, weights, streams, sums, num_sweeps, mode
-):
+def layers_sweeps(x, sites, starts, offsets, weights, streams, sums, num_sweeps, mode):
     """Sweeps of lanes x (n, W) of two layers of bits, ``sites[starts[k]:starts[k + 1]]`` for layer k.
 
     ``weights`` has a row for every site of the first layer and a column for every one of the second, and zeros up to
-    multiples of 16; ``offsets`` are by place in ``sites``.
+    multiples of 16; ``offsets`` are by place in ``sites``. For each layer:
+
+    1. Pack the states of the other layer into words of bits.
+    2. Add the products of weights and bits to the offsets, 16 sites at a time.
+    3. Draw the states of these sites, and collect thresholds or counts.
     """
-    lanes, step = x.shape[1], weights.shape[1]
+    lanes = x.shape[1]
+    step = weights.shape[1]
     padded = (lanes + _TILE - 1) // _TILE * _TILE
-    u, threshold = np.empty(lanes, np.uint32), np.empty(lanes, np.uint32)
-    field, drawn = np.empty(lanes), np.empty(lanes)
-    fields, flat = np.empty((ROWS, padded), np.float32), weights.reshape(-1)
-    s0, s1, s2, s3 = streams[0], streams[1], streams[2], streams[3]
+    u = np.empty(lanes, np.uint32)
+    threshold = np.empty(lanes, np.uint32)
+    field = np.empty(lanes)
+    drawn = np.empty(lanes)
+    fields = np.empty((ROWS, padded), np.float32)
+    flat = weights.reshape(-1)
+    s0 = streams[0]
+    s1 = streams[1]
+    s2 = streams[2]
+    s3 = streams[3]
     for _ in range(num_sweeps):
         for layer in range(2):
-            own, others = sites[starts[layer] : starts[layer + 1]], sites[starts[1 - layer] : starts[2 - layer]]
+            own = sites[starts[layer] : starts[layer + 1]]
+            others = sites[starts[1 - layer] : starts[2 - layer]]
             row_step, bit_step = (1, step) if layer else (step, 1)
+
+            # 1. Bits of the other layer.
             words = np.zeros(((len(others) + 31) // 32, padded), np.uint32)
             for k in range(len(others)):
                 _put_bits(words[k // 32, :lanes], x[others[k]], uint32(k % 32))
             for first in range(0, len(own), ROWS):
+                # 2. Log-odds.
                 count = min(ROWS, len(own) - first)
                 for k in range(count):
                     fields[k] = offsets[starts[layer] + first + k]
                 add_products(words, len(others), flat, first * row_step, row_step, bit_step, fields)
+
+                # 3. States.
                 for k in range(count):
                     i = own[first + k]
-                    _fill(s0, s1, s2, s3, u)
-                    _copy(field, fields[k, :lanes])
-                    _draw_by_odds(drawn, field, u, threshold)
-                    _copy(x[i], drawn)
+                    fill_numbers(s0, s1, s2, s3, u)
+                    copy_values(field, fields[k, :lanes])
+                    draw_by_odds(drawn, field, u, threshold)
+                    copy_values(x[i], drawn)
                     if mode == 1:
-                        _collect(sums[i], threshold)
+                        add_thresholds(sums[i], threshold)
                     elif mode == 2:
-                        _count(sums[i], x[i], 0)
+                        add_counts(sums[i], x[i], 0)
 
 
 @inner
-def _put_bits(words, bits, shift):  # type: ignore[no-untyped-def]
+def _put_bits(words, bits, shift):
+    """Put one bit of every lane into its word."""
     for k in range(len(words)):
         words[k] |= uint32(uint32(bits[k]) << shift)

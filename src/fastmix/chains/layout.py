@@ -1,4 +1,4 @@
-"""What compiled kernels read: the numbers of a structure and its parameters, laid out for each kind of sweep."""
+"""Arrays that compiled kernels read: a structure and its parameters, laid out for each kind of sweep."""
 
 from __future__ import annotations
 
@@ -9,39 +9,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import FloatArray, IntArray, read_only
 from fastmix.chains.base import ParameterSets
+from fastmix.chains.tuning import (
+    BLOCK_SITES,
+    CHUNK_SITES,
+    CHUNKED_SITES,
+    MAX_CODES,
+    MAX_LOG_WEIGHT,
+    MAX_TABLE_ENTRIES,
+    MAX_VALUES,
+    POTTS_TOLERANCE,
+    ROW_UNIT,
+)
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField
-from fastmix.model.build import offsets_of
+from fastmix.model.flat import offsets_of
+from fastmix.model.shared import SharedTables, TableUse
 from fastmix.model.structure import Structure
 
-__all__ = ["BLOCK_SITES", "Layout", "directed_arrays", "rows_of", "tables_fit"]
-
-
-BLOCK_SITES = 128  # sites of one color that the product kernel takes side by side
-_CHUNK = 8192  # sites that share a stream in a large model
-_CHUNKED_SITES = 1 << 16  # from here on the chunks of a color can be shared between threads
-_MOST_ENTRIES = 1 << 24  # thresholds of all sets: 64 MiB
-_MOST_CODES = 1 << 16  # different surroundings of a site: codes have 16 bits
-_MOST_VALUES = 1 << 25  # exponentiated entries of all sets: 256 MiB; beyond, logarithms are added up at every update
-_SAFE_LOG = 600.0  # weights between exp(-600) and exp(600) neither under- nor overflow
-_POTTS = 1e-13  # differences between the entries of a Potts table off its diagonal that rounding makes
+__all__ = ["Layout", "directed_arrays", "pattern_places", "rows_of", "tables_fit"]
 
 
 def tables_fit(structure: Structure, *, num_sets: int = 1, num_chains: int | None = None) -> bool:
     """Whether thresholds for every pattern of neighbors fit into memory, and are worth filling.
 
-    They are not if parameters change after every sweep and the sweep has fewer updates than there are entries: give
-    ``num_chains`` then.
+    Where parameters change after every sweep, give ``num_chains``: filling is not worth it if a sweep of so many chains
+    has fewer updates than there are entries.
     """
     entries = structure.pattern_entries
-    worth = num_chains is None or entries <= float(num_chains) * structure.num_variables
-    return worth and entries * num_sets <= _MOST_ENTRIES
+    if num_chains is not None and entries > float(num_chains) * structure.num_variables:
+        return False
+    return entries * num_sets <= MAX_TABLE_ENTRIES
 
 
 def rows_of(starts: IntArray, rows: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """Some rows of compressed ones: where they begin, and their entries."""
+    """Some rows of a compressed matrix: their starts one after another (rows + 1,), and the slots of their entries."""
     lengths = np.diff(starts)[rows]
     begins = offsets_of(lengths)
     return begins, np.repeat(starts[rows] - begins[:-1], lengths) + np.arange(begins[-1])
@@ -50,10 +53,12 @@ def rows_of(starts: IntArray, rows: NDArray[Any]) -> tuple[IntArray, IntArray]:
 def _strides(starts: IntArray, counts: IntArray, inner: IntArray) -> tuple[IntArray, IntArray]:
     """Sizes (rows,) of tables over the entries of each row, and the steps that states of entries make in them.
 
-    ``counts`` are the states of the entries, of which the first counts most, and ``inner`` (rows,) the numbers that lie
-    side by side for all of them together.
+    ``counts`` are the numbers of states of the entries; the first entry of a row varies slowest. ``inner`` (rows,) is
+    how many numbers lie side by side for each combination of states.
     """
-    sizes, steps, lengths = inner.copy(), np.zeros(len(counts), dtype=np.int64), np.diff(starts)
+    sizes = inner.copy()
+    steps = np.zeros(len(counts), dtype=np.int64)
+    lengths = np.diff(starts)
     for back in range(1, int(lengths.max(initial=0)) + 1):
         rows = np.flatnonzero(lengths >= back)
         here = starts[rows + 1] - back
@@ -62,37 +67,62 @@ def _strides(starts: IntArray, counts: IntArray, inner: IntArray) -> tuple[IntAr
     return sizes, steps
 
 
-def _cut(bounds: list[int], size: int) -> IntArray:
-    """Bounds with more of them between, at most ``size`` apart."""
-    pieces = [np.arange(a, b, size) for a, b in pairwise(bounds)]
-    return np.concatenate([*pieces, bounds[-1:]]).astype(np.int64)
+def _cut(bounds: IntArray, size: int) -> IntArray:
+    """Bounds of pieces of at most ``size``, into which the intervals between the given bounds are cut."""
+    pieces = -(-np.diff(bounds) // size)
+    number = np.arange(int(pieces.sum())) - np.repeat(offsets_of(pieces)[:-1], pieces)
+    return np.append(np.repeat(bounds[:-1], pieces) + size * number, bounds[-1])
 
 
 def directed_arrays(model: MarkovRandomField) -> tuple[NDArray[Any], ...]:
-    """Neighbors with the place and the steps of their tables for both directions of every edge, tables and unaries.
+    """Arrays for kernels that walk over both directions of every edge.
 
-    The tables of larger factors follow those of the edges.
+    Row starts and neighbors; for each direction the place of its table and the steps of own and other states; tables,
+    those of larger factors after those of the edges; starts of unaries, unaries, and numbers of states.
     """
-    graph, directed = model.adjacency, model.structure.directed
+    graph = model.adjacency
+    directed = model.structure.directed
     return (
-        graph.indptr, graph.neighbors, directed.starts, directed.own_steps, directed.other_steps,
-        model.parameters[len(model.log_unary) :], model.unary_offsets[:-1].copy(), model.log_unary.copy(),
+        graph.indptr,
+        graph.neighbors,
+        directed.starts,
+        directed.own_steps,
+        directed.other_steps,
+        model.parameters[len(model.log_unary) :],
+        model.unary_offsets[:-1].copy(),
+        model.log_unary.copy(),
         model.num_states.copy(),
-    )  # fmt: skip
+    )
 
 
 class Layout:
-    """Arrays for kernels: what only depends on the structure is made once, the rest for every load of parameters.
+    """Arrays for kernels, of one structure and the parameters that are loaded.
 
-    There are ``num_sets`` parameter sets, and the product kernel takes ``block_sites`` of a color side by side.
+    Arrays that depend on the structure only are made once, those that depend on the thetas that sets are mixed from are
+    kept until other thetas are loaded: chains on one structure should share a layout. The product kernel takes
+    ``block_sites`` sites of a color side by side.
     """
 
-    def __init__(self, structure: Structure, num_sets: int = 1, block_sites: int = BLOCK_SITES) -> None:
-        self.structure, self.num_sets, self._block_sites = structure, num_sets, block_sites
-        self.split = int(structure.unary_offsets[-1])  # unaries come first in parameters
-        self.order, self.class_starts = structure.visit_order
+    def __init__(self, structure: Structure, block_sites: int = BLOCK_SITES) -> None:
+        self.structure = structure
+        self._block_sites = block_sites
+        self.split = int(structure.unary_offsets[-1])  # parameters before it are unaries, those from it on tables
         self.cuts = structure.num_states - 1
         self.sum_starts = offsets_of(self.cuts)[:-1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Arrays that follow from the structure are made anew: they would be most of what workers are sent.
+        return Layout, (self.structure, self._block_sites)
+
+    @property
+    def order(self) -> NDArray[np.int32]:
+        """The variables in the order of a sweep (n,); always read-only, so that each kernel is compiled once."""
+        return read_only(self.structure.visit_order[0])
+
+    @property
+    def class_starts(self) -> IntArray:
+        """Places at which the colors begin in the order, and its end."""
+        return self.structure.visit_order[1]
 
     @cached_property
     def places(self) -> IntArray:
@@ -103,7 +133,7 @@ class Layout:
 
     @cached_property
     def place_cuts(self) -> IntArray:
-        """States but the last of the variable at every place (n,)."""
+        """Numbers of states, minus one, of the variables at every place (n,)."""
         return self.cuts[self.order]
 
     @cached_property
@@ -118,11 +148,12 @@ class Layout:
 
     @cached_property
     def groups(self) -> tuple[IntArray, IntArray]:
-        """Where the groups of four neighbors of every place begin (n + 1,), and the places in them, n for none.
+        """Neighbors of every place in groups of four: starts of the groups (n + 1,), and places, n for none.
 
         A place without neighbors has a group too; the last group of a place is filled up with n in front.
         """
-        indptr, n = self.by_place[0], len(self.order)
+        indptr = self.by_place[0]
+        n = len(self.order)
         degree = np.diff(indptr)
         groups = np.maximum(1, -(-degree // 4))
         chunks = offsets_of(groups)
@@ -142,75 +173,125 @@ class Layout:
 
     @cached_property
     def _pattern_arrays(self) -> tuple[NDArray[Any], ...]:
-        """The ``L_i - 1`` thresholds of a pattern lie side by side."""
-        graph, (patterns, steps) = self.structure.adjacency, self.patterns
-        sizes, steps = patterns * self.cuts, steps * self.cuts[self.structure.directed.owner]
+        """Those arrays of :meth:`table_arrays` that do not depend on parameters.
+
+        The ``L_i - 1`` thresholds of a pattern lie side by side, so that steps and sizes count each of them.
+        """
+        graph = self.structure.adjacency
+        patterns, steps = self.patterns
         return (
-            self.order, graph.indptr, graph.neighbors.astype(np.int32), steps.astype(np.uint32),
-            self.cuts.astype(np.uint32), sizes.astype(np.uint32), offsets_of(sizes * self.num_sets), self.sum_starts,
-        )  # fmt: skip
+            self.order,
+            graph.indptr,
+            graph.neighbors.astype(np.int32),
+            (steps * self.cuts[self.structure.directed.owner]).astype(np.uint32),
+            self.cuts.astype(np.uint32),
+            (patterns * self.cuts).astype(np.uint32),
+        )
 
     def table_arrays(self, sets: ParameterSets) -> tuple[NDArray[Any], ...]:
-        """For :func:`fastmix.chains.kernels.table_sweeps`, and for ``single_sweeps``."""
-        starts, sizes = self._pattern_arrays[6], self.patterns[0] * self.cuts
+        """Arrays for :func:`fastmix.chains.sweep_kernels.table_sweeps` and ``single_sweeps``."""
+        sizes = self.patterns[0] * self.cuts
+        starts = offsets_of(sizes * sets.num_sets)
         table = np.empty(int(starts[-1]), dtype=np.uint32)
-        for k in range(self.num_sets):
+        for k in range(sets.num_sets):
             self.fill_thresholds(sets.theta(k), starts[:-1] + k * sizes, table)
-        return (*self._pattern_arrays, table)
+        return (*self._pattern_arrays, starts, self.sum_starts, table)
 
     def four_arrays(self, sets: ParameterSets) -> tuple[NDArray[Any], ...]:
-        """For :func:`fastmix.chains.kernels.four_sweeps`: neighbors and thresholds (n, 16) in the order of a sweep."""
+        """Arrays for :func:`fastmix.chains.sweep_kernels.four_sweeps`.
+
+        The order of a sweep, and in this order the neighbors (n, 4) and thresholds (n, 16).
+        """
         table = np.zeros(16 * len(self.order), dtype=np.uint32)
         self.fill_thresholds(sets.theta(0), 16 * self.places, table)
         around = np.append(self.order, len(self.order))[self.groups[1]]
         return self.order, around.astype(np.int32).reshape(-1, 4), table.reshape(-1, 16)
 
     def fill_thresholds(self, theta: FloatArray, starts: IntArray, table: NDArray[np.uint32]) -> None:
-        """Fill in the thresholds of all patterns around every variable, from ``table[starts[i]]`` on."""
-        from fastmix.chains.kernels import fill_thresholds
+        """Fill in the thresholds of all patterns of neighbors of every variable i, from ``table[starts[i]]`` on."""
+        from fastmix.chains.threshold_kernels import fill_thresholds
 
-        structure, graph = self.structure, self.structure.adjacency
+        structure = self.structure
+        graph = structure.adjacency
         site = fill_thresholds(
-            structure.num_states, graph.indptr, graph.neighbors, *structure.directed[1:], structure.unary_offsets,
-            theta[: self.split], theta[self.split :], structure.incident, starts, table,
-        )  # fmt: skip
-        # What a factor forbids beside all states of a variable is forbidden already: no chain gets there.
+            structure.num_states,
+            graph.indptr,
+            graph.neighbors,
+            *structure.directed[1:],
+            structure.unary_offsets,
+            theta[: self.split],
+            theta[self.split :],
+            structure.incident,
+            starts,
+            table,
+        )
+        # With factors, a pattern that leaves a variable no state is forbidden itself: no chain gets there.
         if site >= 0 and not structure.num_factors:
             raise ModelError(f"variable {site} has no allowed state for some states of its neighbors")
 
     # -- log-odds of binary variables -------------------------------------------------------------------------------
 
     def field_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.kernels.field_sweeps`: log-odds of state 1 as linear functions of states."""
+        """Arrays for :func:`fastmix.chains.sweep_kernels.field_sweeps`: log-odds of state 1, linear in other states."""
         thetas, coefficients = sets.linear()
         offsets, joint, _ = self.binary_terms(thetas)
+        chunks, neighbors, slots, edges = self._field_slots
+        joined = joint.any(axis=1)
+        if self._weights is None or self._weights[0] is not joint:
+            weights = np.zeros((len(thetas), len(neighbors)))  # of neighbors that are missing, too
+            for d in np.flatnonzero(joined):
+                weights[d, slots] = joint[d, edges]
+            self._weights = joint, weights
+        joined |= len(thetas) == 1
+        return np.ascontiguousarray(coefficients.T), self.order, chunks, neighbors, self._weights[1], offsets, joined
+
+    #: Weights of the edges, from :meth:`binary_terms`, and of all neighbors made from them; kept until they change.
+    _weights: tuple[FloatArray, FloatArray] | None = None
+
+    @cached_property
+    def _field_slots(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Starts of groups of neighbors; neighbors, 0 where one is missing; slots that are taken, and their edges."""
         chunks, around = self.groups
-        weights = np.zeros((len(thetas), len(around)))
-        weights[:, around < len(self.order)] = joint[:, self.structure.adjacency.edge_ids[self.by_place[1]]]
-        joined = weights.any(axis=1) | (len(thetas) == 1)
-        neighbors = np.append(self.order, 0)[around]  # those that are missing have weight 0
-        return np.ascontiguousarray(coefficients.T), self.order, 4 * chunks, neighbors, weights, offsets, joined
+        slots = np.flatnonzero(around < len(self.order))
+        return 4 * chunks, np.append(self.order, 0)[around], slots, self.structure.adjacency.edge_ids[self.by_place[1]]
 
     def binary_terms(self, thetas: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Energies of binary states as quadratic functions: weights of variables, of edges, constants, by theta."""
-        edges, split = self.structure.edges, self.split
-        tables = thetas[:, split:].reshape(len(thetas), -1, 4)
-        zero, col, row, both = (tables[..., k] for k in range(4))
+        """Energies as quadratic functions of binary states: weights of variables and edges, and constants, by theta."""
+        if self._terms is not None and self._terms[0] is thetas:
+            return self._terms[1]
+        edges = self.structure.edges
+        split = self.split
         linear = thetas[:, 1:split:2] - thetas[:, :split:2]
-        for d in range(len(thetas)):
-            linear[d] += np.bincount(edges[:, 0], row[d] - zero[d], minlength=len(linear[d]))
-            linear[d] += np.bincount(edges[:, 1], col[d] - zero[d], minlength=len(linear[d]))
-        return linear, both - row - col + zero, thetas[:, :split:2].sum(axis=1) + zero.sum(axis=1)
+        joint = np.zeros((len(thetas), len(edges)))
+        constants = thetas[:, :split:2].sum(axis=1)
+        for d, theta in enumerate(thetas):
+            if not theta[split:].any():
+                continue
+            # A table is zero + (row - zero) x_i + (col - zero) x_j + (both - row - col + zero) x_i x_j.
+            zero, col, row, both = np.ascontiguousarray(theta[split:].reshape(-1, 4).T)
+            linear[d] += np.bincount(edges[:, 0], row - zero, minlength=len(linear[d]))
+            linear[d] += np.bincount(edges[:, 1], col - zero, minlength=len(linear[d]))
+            np.subtract(both, row, out=joint[d])
+            joint[d] -= col
+            joint[d] += zero
+            constants[d] += zero.sum()
+        self._terms = thetas, (linear, joint, constants)
+        return self._terms[1]
 
-    # -- the same on a device, for few chains on a lattice ------------------------------------------------------------
+    #: The latest thetas, and their energies from :meth:`binary_terms`.
+    _terms: tuple[FloatArray, tuple[FloatArray, FloatArray, FloatArray]] | None = None
+
+    # -- log-odds on a GPU, for few chains on a lattice ---------------------------------------------------------------
 
     @cached_property
     def codes(self) -> tuple[NDArray[np.uint16], NDArray[np.int32], IntArray] | None:
-        """A code for the distances to the neighbors of every place, the distances of every code, where weights go.
+        """Codes for the distances to the neighbors of every place, distances of every code, and places of the weights.
 
-        Missing neighbors have distance 0, the place itself, and weight 0. None if 16 bits or the padding do not pay.
+        Missing neighbors have distance 0, that is the place itself, and weight 0. None if there are too many codes for
+        16 bits, or too many missing neighbors.
         """
-        indptr, n = self.by_place[0], len(self.order)
+        indptr = self.by_place[0]
+        n = len(self.order)
         degrees = np.diff(indptr)
         degree = max(1, int(degrees.max(initial=0)))
         if n == 0 or degree * n > 2 * len(self.neighbors) + 4 * n:
@@ -226,13 +307,13 @@ class Layout:
             for column, factor in zip(distances.T, factors, strict=True):
                 key += column.astype(np.uint64) * factor
         kinds, some, codes = np.unique(key, return_index=True, return_inverse=True)
-        if len(kinds) > _MOST_CODES or (distances[some][codes] != distances).any():
+        if len(kinds) > MAX_CODES or (distances[some][codes] != distances).any():
             return None
         return codes.astype(np.uint16), distances[some], slot * n + owner
 
     def coded_arrays(self, theta: FloatArray) -> tuple[NDArray[Any], ...]:
-        """For :func:`fastmix.chains.cuda.field_kernels.field_update`: weights and offsets in two parts each."""
-        assert self.codes is not None
+        """Arrays for :func:`fastmix.chains.cuda.field_kernels.field_update`: weights and offsets in two parts each."""
+        assert self.codes is not None  # else another kernel was chosen
         codes, steps, places = self.codes
         [linear], [joint], _ = self.binary_terms(theta[None])
         weights = np.zeros(steps.shape[1] * len(codes))
@@ -246,7 +327,10 @@ class Layout:
     # -- two layers of bits -----------------------------------------------------------------------------------------
 
     def layers_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.layer_kernels.layers_sweeps`: a matrix with whole groups of 16 rows and columns."""
+        """Arrays for :func:`fastmix.chains.layer_kernels.layers_sweeps`.
+
+        The matrix of weights is padded to multiples of 16 rows and columns.
+        """
         [linear], [weights], _ = self.binary_terms(sets.theta(0)[None])
         matrix = np.zeros(-16 * (-np.diff(self.class_starts) // 16), dtype=np.float32)
         matrix[self._layer_places] = weights
@@ -254,7 +338,7 @@ class Layout:
 
     @cached_property
     def _layer_places(self) -> tuple[IntArray, IntArray]:
-        """The ends of edges between two layers, numbered in each."""
+        """Ends of the edges between two layers, numbered within each layer."""
         ends = np.sort(self.places[self.structure.edges], axis=1)
         return ends[:, 0], ends[:, 1] - self.class_starts[1]
 
@@ -262,23 +346,26 @@ class Layout:
 
     @cached_property
     def blocks(self) -> IntArray:
-        """Where blocks of the order begin: sites of one color with equal numbers of states, some at a time."""
+        """Starts of the blocks of the order: some sites at a time of one color, with equal numbers of states."""
         states = self.structure.num_states[self.order]
         breaks = np.union1d(self.class_starts, np.flatnonzero(np.diff(states)) + 1)
-        return _cut(np.union1d(breaks, self.chunks).tolist(), self._block_sites)
+        return _cut(np.union1d(breaks, self.chunks), self._block_sites)
 
     @cached_property
     def chunks(self) -> IntArray:
-        """Where chunks of the order begin: one for everything, or pieces of the colors of a large model."""
+        """Starts of the chunks of the order: one chunk for all sites, or pieces of the colors of a large model."""
         n = len(self.order)
-        return np.array([0, n], dtype=np.int64) if n < _CHUNKED_SITES else _cut(self.class_starts.tolist(), _CHUNK)
+        if n < CHUNKED_SITES:
+            return np.array([0, n], dtype=np.int64)
+        return _cut(self.class_starts, CHUNK_SITES)
 
     def block_places(self, counts: IntArray) -> IntArray:
-        """Where entry s of site i is, ``counts[i]`` entries for each: by blocks, then by s, then by site (sum,)."""
-        order, width = self.order, np.diff(self.blocks)
+        """Places (sum,) of entries s of sites i, ``counts[i]`` for each, that lie by block, then by s, then by site."""
+        order = self.order
+        width = np.diff(self.blocks)
         block = np.repeat(np.arange(len(width)), width)
         starts = offsets_of(counts[order])
-        first = np.empty(len(order), dtype=np.int64)  # by site: where its entry 0 is, and the step to the next
+        first = np.empty(len(order), dtype=np.int64)  # by site: the place of its entry 0, and the step to the next
         step = np.empty(len(order), dtype=np.int64)
         first[order] = starts[self.blocks[block]] + np.arange(len(order)) - self.blocks[block]
         step[order] = width[block]
@@ -287,14 +374,19 @@ class Layout:
 
     @cached_property
     def _unary_places(self) -> IntArray:
+        """Places of the unary entries, by blocks."""
         return self.block_places(self.structure.num_states)
 
     def _joined_places(self, sets: ParameterSets) -> tuple[IntArray, IntArray]:
-        """:attr:`by_place` without the edges that only say that a factor joins their ends: tables of zeros."""
+        """The adjacency as in :attr:`by_place`, but without edges whose tables are zero.
+
+        A model with factors over more variables has an edge for each of their pairs, and few of these have a table.
+        """
         indptr, slots = self.by_place
         if not self.structure.num_factors:
             return indptr, slots
-        first, last = self.split, self.split + int(self.structure.pairwise_offsets[-1])
+        first = self.split
+        last = self.split + int(self.structure.pairwise_offsets[-1])
         used = (sets.thetas[:, first:last] != 0.0).any(axis=0)
         if sets.forbidden is not None:
             used |= sets.forbidden[first:last]
@@ -304,86 +396,287 @@ class Layout:
 
     @cached_property
     def factor_places(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """Factors around the places of a sweep: row starts and entries of ``incident``, the same of their members."""
+        """Factors around the places of a sweep: row starts and entries of ``incident``, then those of their members."""
         indptr, entries = rows_of(self.structure.incident.indptr, self.order)
         return indptr, entries, *rows_of(self.structure.incident.member_starts, entries)
 
     @cached_property
     def _factor_rows(self) -> tuple[tuple[NDArray[Any], ...], int]:
-        """Factors around the places of a sweep as the product kernel reads them, and how many values they have.
+        """Factors around the places of a sweep as the product kernel reads them, and the number of their values.
 
-        A row has the states of the owner side by side; rows go by the states of the other members, the last fastest.
+        A row has the states of the owner side by side; rows are ordered by the states of the other members, the last
+        fastest.
         """
-        around, counts = self.structure.incident, self.structure.num_states
+        around = self.structure.incident
+        counts = self.structure.num_states
         owners = np.repeat(counts, np.diff(around.indptr))
         sizes, steps = _strides(around.member_starts, counts[around.members], owners)
         begins = offsets_of(sizes)
         indptr, entries, member_starts, picked = self.factor_places
         rows = (
-            indptr.astype(np.int32), begins[entries], member_starts.astype(np.int32),
-            around.members[picked].astype(np.int32), steps[picked],
-        )  # fmt: skip
+            indptr.astype(np.int32),
+            begins[entries],
+            member_starts.astype(np.int32),
+            around.members[picked].astype(np.int32),
+            steps[picked],
+        )
         return rows, int(begins[-1])
 
-    def product_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.product_kernels.product_sweeps`.
+    def product_arrays(self, sets: ParameterSets, visits: float | None = None) -> tuple[Any, ...]:
+        """Arrays for :func:`fastmix.chains.product_kernels.product_sweeps`.
+
+        Weights are exponentiated where that takes fewer numbers than updates look at: every variable is updated
+        ``visits`` times before other parameters are loaded, or any number of times if that is None.
 
         Conditional weights are products: of the exponentiated unary and, for every neighbor, of a number for its state
         (*Potts* entries, whose tables are constant on the diagonal, and off it) or of a row of its table, as for every
         factor over more variables. Unaries and rows are scaled to a largest entry of 1, so that a product can only get
-        too small, which the kernel sees and mends by logarithms. Potts weights may be large or small: their tables are
-        rows where a product of them could leave the range of floating-point numbers.
+        too small; the kernel sees that and uses logarithms instead. Potts weights may be large or small: where a
+        product of them could leave the range of floating-point numbers, their tables become rows.
         """
-        from fastmix.chains.product_kernels import fill_factor_rows, fill_rows
-
         structure = self.structure
-        indptr, slots = self._joined_places(sets)
-        directed, graph = structure.directed, structure.adjacency
-        neighbors, potts = graph.neighbors[slots].astype(np.int32), self._potts_edges(sets)[graph.edge_ids[slots]]
-        owner, theirs = directed.owner[slots], structure.num_states[neighbors]
-        starts, counts = structure.unary_offsets[:-1], structure.num_states
-        # Potts weights around each site, and the range of its unary, at the set where they are largest.
+        counts = structure.num_states
+        if sets.tables is not None:
+            return self._shared_product_arrays(sets)
+        if self._found is None or self._found[0] is not sets.thetas:
+            self._found = sets.thetas, self._joined_places(sets), self._potts_edges(sets)
+        (indptr, slots), potts_edges = self._found[1:]
+        graph = structure.adjacency
+        neighbors = graph.neighbors[slots].astype(np.int32)
+        owner = structure.directed.owner[slots]
+
+        # Values of neighbors: one for a Potts table, else a row for every state of the neighbor.
+        potts, couplings = self._potts_couplings(sets, slots, owner, potts_edges[graph.edge_ids[slots]])
+        begins = offsets_of(np.where(potts, 1, counts[owner] * counts[neighbors]))
+        factors, num_factor_values = self._factor_rows
+        num_values = begins[-1] + num_factor_values
+        exponentiated = num_values * sets.num_sets <= MAX_VALUES
+        if visits is not None:
+            looked_at = float(counts[owner].sum()) + float(np.diff(structure.incident.indptr) @ counts)
+            exponentiated &= num_values <= visits * looked_at
+
+        values = np.empty((sets.num_sets, int(num_values) if exponentiated else 0))
+        unaries = np.empty((sets.num_sets, self.split))
+        for k in range(sets.num_sets if exponentiated else 0):
+            self._fill_unaries(sets.theta(k)[: self.split], unaries[k])
+            values[k, begins[:-1][potts]] = np.exp(couplings[k, potts])
+            self._fill_rows(sets.theta(k)[self.split :], slots, potts, begins, values[k])
+
+        # Large models are limited by the bytes that they read: 32 bits are enough for what is exponentiated.
+        factors = (factors[0], factors[1] + begins[-1], *factors[2:])
+        begins = begins.astype(np.int32) if exponentiated else np.zeros(1, dtype=np.int32)
+        return (
+            self.order,
+            self.blocks,
+            counts,
+            indptr.astype(np.int32),
+            neighbors,
+            potts,
+            begins,
+            factors,
+            values,
+            unaries,
+            exponentiated,
+            self.log_arrays(sets),
+        )
+
+    def _shared_product_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
+        """Arrays as :meth:`product_arrays` gives them, of shared tables that are all of Potts form.
+
+        Weights are not exponentiated where a product of them could leave the range of floating-point numbers, and where
+        patterns are of another form, which random schedules alone bring here.
+        """
+        indptr, slots = self.by_place
+        counts = self.structure.num_states
+        neighbors = self.structure.adjacency.neighbors[slots].astype(np.int32)
+        exponentiated = self.multiplies_potts(sets)
+        values = np.empty((sets.num_sets, 0))
+        unaries = np.empty((sets.num_sets, self.split))
+        if exponentiated:
+            values = np.exp(self._shared_couplings(sets)[:, self.structure.adjacency.edge_ids[slots]])
+            for k in range(sets.num_sets):
+                self._fill_unaries(sets.theta(k)[: self.split], unaries[k])
+        no_slots = np.zeros(1, dtype=np.int32)
+        begins = np.arange(len(slots) + 1, dtype=np.int32) if exponentiated else no_slots
+        return (
+            self.order,
+            self.blocks,
+            counts,
+            indptr.astype(np.int32),
+            neighbors,
+            np.ones(len(slots), dtype=bool),
+            begins,
+            self._factor_rows[0],
+            values,
+            unaries,
+            exponentiated,
+            self.log_arrays(sets),
+        )
+
+    def multiplies_potts(self, sets: ParameterSets) -> bool:
+        """Whether all shared tables of some sets are of Potts form, and weak enough to be multiplied."""
+        assert sets.tables is not None
+        if np.isnan(self._shared_potts(sets.tables)[sets.tables.use.of_edge]).any():
+            return False
+        num_slots = 2 * self.structure.num_edges
+        if sets.num_sets * num_slots > MAX_VALUES:
+            return False
+        starts = self.structure.unary_offsets[:-1]
+        first, second = self.structure.edges.T
+        for k, couplings in enumerate(self._shared_couplings(sets)):
+            unary = sets.theta(k)[: self.split]
+            finite = np.where(unary > -np.inf, unary, 0.0)
+            strength = np.maximum.reduceat(finite, starts) - np.minimum.reduceat(finite, starts)
+            sizes = np.abs(np.where(couplings > -np.inf, couplings, 0.0))
+            strength += np.bincount(first, sizes, len(strength)) + np.bincount(second, sizes, len(strength))
+            if strength.max(initial=0.0) > MAX_LOG_WEIGHT:
+                return False
+        return True
+
+    def _shared_couplings(self, sets: ParameterSets) -> FloatArray:
+        """The Potts coupling of every edge in every set, (K, m); NaN where a pattern is of another form."""
+        assert sets.tables is not None
+        of_patterns = self._shared_potts(sets.tables)
+        of_edge = sets.tables.use.of_edge
+        weights = sets.weights(self.split)
+        with np.errstate(invalid="ignore"):
+            if weights.ndim == 2:
+                return np.where(weights == 0.0, 0.0, weights * of_patterns[of_edge])
+            following = of_patterns[np.minimum(of_edge + 1, len(of_patterns) - 1)]
+            parts = (weights[:, 0], of_patterns[of_edge]), (weights[:, 1], following)
+            first, second = (np.where(each == 0.0, 0.0, each * size) for each, size in parts)
+        return np.asarray(first + second)
+
+    def _shared_potts(self, tables: SharedTables) -> FloatArray:
+        """What every pattern (p,) has on its diagonal less what it has off it; NaN where it is not constant on both."""
+        if self._potts_patterns is not None and self._potts_patterns[0] is tables.patterns:
+            return self._potts_patterns[1]
+        found = np.full(tables.use.num_patterns, np.nan)
+        for k in range(tables.use.num_patterns):
+            pattern = tables.pattern(k)
+            if pattern.shape[0] != pattern.shape[1] or len(pattern) < 2:
+                continue
+            diagonal = np.diagonal(pattern)
+            others = pattern[~np.eye(len(pattern), dtype=bool)]
+            if others.min() == -np.inf:
+                continue
+            level = float(others[0])
+            tolerance = POTTS_TOLERANCE * (1.0 + np.abs(pattern[pattern > -np.inf]).max())
+            with np.errstate(invalid="ignore"):
+                apart = (diagonal != diagonal[0]) & (np.abs(diagonal - diagonal[0]) > tolerance)
+            if not apart.any() and np.abs(others - level).max() <= tolerance:
+                found[k] = diagonal[0] - level
+        self._potts_patterns = tables.patterns, found
+        return found
+
+    #: The latest patterns, and the Potts coupling of each from :meth:`_shared_potts`.
+    _potts_patterns: tuple[FloatArray, FloatArray] | None = None
+
+    # -- rows of patterns ---------------------------------------------------------------------------------------------
+
+    def pattern_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
+        """Arrays for :func:`fastmix.chains.pattern_kernels.pattern_sweeps`, of sets with shared tables."""
+        tables = sets.tables
+        assert tables is not None
+        indptr, slots = self.by_place
+        graph = self.structure.adjacency
+        edges = graph.edge_ids[slots]
+        weights = sets.weights(self.split)
+        following = np.empty((0, 0))
+        if weights.ndim == 3:
+            following = weights[:, 1][:, edges]
+            weights = np.ascontiguousarray(weights[:, 0])
+        return (
+            self.order,
+            self.structure.num_states,
+            _row_widths(self.structure.num_states),
+            indptr,
+            graph.neighbors[slots].astype(np.int32),
+            *self._row_places(tables),
+            weights[:, edges],
+            following,
+            _rows_of_patterns(tables),
+            self.structure.unary_offsets[:-1],
+            np.stack([sets.theta(k)[: self.split] for k in range(sets.num_sets)]),
+            self.sum_starts,
+        )
+
+    def _row_places(self, tables: SharedTables) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """By place: where the rows of each neighbor's pattern begin, and the step to the next row."""
+        if self._rows is None or self._rows[0] is not tables.use:
+            use = tables.use
+            slots = self.by_place[1]
+            graph = self.structure.adjacency
+            edges = graph.edge_ids[slots]
+            owner = np.repeat(self.order, np.diff(self.by_place[0]))
+            owns_rows = (owner < graph.neighbors[slots]) ^ use.turned[edges]
+            begins, steps = _places_of_rows(use)
+            which = np.where(owns_rows, 0, 1), use.of_edge[edges]
+            self._rows = use, (begins[which].astype(np.uint32), steps[which].astype(np.uint32))
+        return self._rows[1]
+
+    #: The latest use of patterns, and the arrays of :meth:`_row_places` for it.
+    _rows: tuple[TableUse, tuple[NDArray[np.uint32], NDArray[np.uint32]]] | None = None
+
+    def _potts_couplings(
+        self, sets: ParameterSets, slots: IntArray, owner: IntArray, potts: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], FloatArray]:
+        """Which slots are multiplied as Potts tables, and the log-weights (K, slots) of equal states there.
+
+        ``potts`` says which slots have Potts tables. Those are left out around which a product could leave the range of
+        floating-point numbers, at the set where the weights and the range of the unary are largest.
+        """
+        structure = self.structure
+        starts = structure.unary_offsets[:-1]
         strength = np.zeros(structure.num_variables)
-        couplings = np.zeros((self.num_sets, len(slots)))
-        for k in range(self.num_sets if potts.any() else 0):
+        couplings = np.zeros((sets.num_sets, len(slots)))
+        for k in range(sets.num_sets if potts.any() else 0):
             theta = sets.theta(k)
-            tables, unary = theta[self.split :], theta[: self.split]
-            at = directed.starts[slots[potts]]
+            tables = theta[self.split :]
+            unary = theta[: self.split]
+            at = structure.directed.starts[slots[potts]]
             couplings[k, potts] = tables[at] - tables[at + 1]
             finite = np.where(unary > -np.inf, unary, 0.0)
             spread = np.maximum.reduceat(finite, starts) - np.minimum.reduceat(finite, starts)
             size = np.abs(np.where(couplings[k] > -np.inf, couplings[k], 0.0))
             strength = np.maximum(strength, spread + np.bincount(owner, size, minlength=len(spread)))
-        potts &= strength[owner] <= _SAFE_LOG
-        sizes = np.where(potts, 1, counts[owner] * theirs)
-        begins = offsets_of(sizes)
-        logs = self.log_arrays(sets)
-        factors, more = self._factor_rows
-        exponentiated = (begins[-1] + more) * self.num_sets <= _MOST_VALUES
-        values = np.empty((self.num_sets, int(begins[-1]) + more if exponentiated else 0))
-        unaries = np.empty((self.num_sets, self.split))
-        for k in range(self.num_sets if exponentiated else 0):
-            theta = sets.theta(k)
-            unary = theta[: self.split]
-            if len(unary):
-                top = np.repeat(np.maximum.reduceat(unary, starts), counts)
-                unaries[k, self._unary_places] = np.exp(unary - top)
-            values[k, begins[:-1][potts]] = np.exp(couplings[k, potts])
-            rows = np.flatnonzero(~potts)
-            fill_rows(
-                rows, begins, owner, theirs, counts, directed.starts[slots], directed.own_steps[slots],
-                directed.other_steps[slots], theta[self.split :], values[k],
-            )  # fmt: skip
-            if more:
-                fill_factor_rows(counts, structure.incident, theta[self.split :], values[k, begins[-1] :])
-        static = self.order, self.blocks, counts, indptr.astype(np.int32), neighbors
-        # Large models are limited by the bytes that they read: 32 bits are enough for what is exponentiated.
-        factors = (factors[0], factors[1] + begins[-1], *factors[2:])
-        begins = begins.astype(np.int32) if exponentiated else np.zeros(1, dtype=np.int32)
-        return *static, potts, begins, factors, values, unaries, exponentiated, logs
+        return potts & (strength[owner] <= MAX_LOG_WEIGHT), couplings
+
+    def _fill_unaries(self, unary: FloatArray, out: FloatArray) -> None:
+        """Fill in the exponentiated unaries of a set, scaled to a largest entry of 1 for every variable."""
+        if len(unary):
+            largest = np.maximum.reduceat(unary, self.structure.unary_offsets[:-1])
+            out[self._unary_places] = np.exp(unary - np.repeat(largest, self.structure.num_states))
+
+    def _fill_rows(
+        self, tables: FloatArray, slots: IntArray, potts: NDArray[np.bool_], begins: IntArray, out: FloatArray
+    ) -> None:
+        """Fill in the exponentiated rows of the tables of a set that are no Potts tables, and those of factors."""
+        from fastmix.chains.product_kernels import fill_factor_rows, fill_rows
+
+        structure = self.structure
+        counts = structure.num_states
+        directed = structure.directed
+        fill_rows(
+            np.flatnonzero(~potts),
+            begins,
+            directed.owner[slots],
+            counts[structure.adjacency.neighbors[slots]],
+            counts,
+            directed.starts[slots],
+            directed.own_steps[slots],
+            directed.other_steps[slots],
+            tables,
+            out,
+        )
+        if len(out) > begins[-1]:
+            fill_factor_rows(counts, structure.incident, tables, out[begins[-1] :])
+
+    #: The latest thetas, with the adjacency that they need and the edges on which they are Potts tables.
+    _found: tuple[FloatArray, tuple[IntArray, IntArray], NDArray[np.bool_]] | None = None
 
     def _potts_edges(self, sets: ParameterSets) -> NDArray[np.bool_]:
-        """Which edges have tables that are constant on the diagonal, and off it, in all sets (m,)."""
+        """Whether the table of each edge (m,) is constant on its diagonal, and off it, in all sets."""
         structure = self.structure
         result = np.zeros(structure.num_edges, dtype=bool)
         for states, others, members in structure.table_shapes:
@@ -395,19 +688,112 @@ class Layout:
                 places = structure.pairwise_offsets[members][:, None] + np.flatnonzero(part)
                 for theta in sets.thetas:
                     values = theta[self.split :][places]
-                    low, high = values.min(axis=1), values.max(axis=1)
-                    result[members] &= high - low <= _POTTS * (1.0 + np.abs(high))
-                if sets.forbidden is not None:  # all equal states may be, as for colorings
-                    lost = sets.forbidden[self.split :][places]
-                    result[members] &= ~lost.any(axis=1) | (lost.all(axis=1) if part is diagonal else False)
+                    low = values.min(axis=1)
+                    high = values.max(axis=1)
+                    result[members] &= high - low <= POTTS_TOLERANCE * (1.0 + np.abs(high))
+                if sets.forbidden is None:
+                    continue
+                # All equal states may be forbidden together, as in colorings. No other forbidden entry is Potts.
+                lost = sets.forbidden[self.split :][places]
+                allowed = ~lost.any(axis=1)
+                if part is diagonal:
+                    allowed |= lost.all(axis=1)
+                result[members] &= allowed
         return np.asarray(result)
 
     def log_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
-        """For :func:`fastmix.chains.product_kernels.log_weights`, which adds logarithms up."""
-        structure, graph = self.structure, self.structure.adjacency
+        """Arrays for :func:`fastmix.chains.product_kernels.log_weights`, which adds logarithms up."""
+        structure = self.structure
+        graph = structure.adjacency
         thetas, coefficients = sets.linear()
+        places: tuple[Any, ...] = structure.directed[1:]
+        shared = (np.empty((0, 0)), np.empty((0, 0)), np.empty(0, dtype=np.int64))
+        if sets.tables is None:
+            tables = np.ascontiguousarray(thetas[:, self.split :])
+        else:
+            tables = np.tile(sets.tables.patterns, (len(thetas), 1))
+            places, shared = self._shared_logs(thetas, sets.tables)
         return (
-            graph.indptr, graph.neighbors, *structure.directed[1:], structure.unary_offsets[:-1], structure.num_states,
-            np.ascontiguousarray(thetas[:, : self.split]), np.ascontiguousarray(thetas[:, self.split :]),
-            np.ascontiguousarray(coefficients), structure.incident,
-        )  # fmt: skip
+            graph.indptr,
+            graph.neighbors,
+            places,
+            structure.unary_offsets[:-1],
+            structure.num_states,
+            np.ascontiguousarray(thetas[:, : self.split]),
+            tables,
+            np.ascontiguousarray(coefficients),
+            structure.incident,
+            shared,
+        )
+
+    def _shared_logs(self, thetas: FloatArray, tables: SharedTables) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """For both directions of every edge: places of its pattern, and its weights under every theta."""
+        graph = self.structure.adjacency
+        starts, first_steps, second_steps = pattern_places(tables)
+        is_first = self.structure.directed.owner < graph.neighbors
+        edges = graph.edge_ids
+        own_steps = np.where(is_first, first_steps[edges], second_steps[edges])
+        other_steps = np.where(is_first, second_steps[edges], first_steps[edges])
+        num_edges = tables.use.num_edges
+        weights = thetas[:, self.split : self.split + num_edges][:, edges]
+        following = np.empty((0, 0))
+        if tables.next_weights is not None:
+            following = thetas[:, self.split + num_edges :][:, edges]
+        sizes = np.diff(tables.use.starts)[tables.use.of_edge[edges]]
+        return (starts[edges], own_steps, other_steps), (weights, following, sizes)
+
+
+def pattern_places(tables: SharedTables) -> tuple[IntArray, IntArray, IntArray]:
+    """For every edge: where its pattern begins, and the steps in it by a state of its first and second variable."""
+    use = tables.use
+    widths = use.shapes[use.of_edge, 1]
+    ones = np.ones_like(widths)
+    return use.starts[use.of_edge], np.where(use.turned, ones, widths), np.where(use.turned, widths, ones)
+
+
+def _row_widths(counts: IntArray) -> IntArray:
+    """Widths of rows of some numbers of states, filled up to whole vectors."""
+    return -(-counts // ROW_UNIT) * ROW_UNIT
+
+
+def _runs_of_patterns(use: TableUse) -> IntArray:
+    """Where runs of patterns of one shape begin, and the number of patterns."""
+    breaks = np.flatnonzero((use.shapes[1:] != use.shapes[:-1]).any(axis=1)) + 1
+    return np.concatenate([[0], breaks, [use.num_patterns]]).astype(np.int64)
+
+
+def _places_of_rows(use: TableUse) -> tuple[IntArray, IntArray]:
+    """Where the rows of every pattern begin in :func:`_rows_of_patterns`, and the step from row to row: (2, p) each.
+
+    The first of both is for owners that the rows of a pattern belong to, the second for those of its columns.
+    """
+    begins = np.zeros((2, use.num_patterns), dtype=np.int64)
+    steps = np.zeros((2, use.num_patterns), dtype=np.int64)
+    begin = 0
+    for first, end in pairwise(_runs_of_patterns(use).tolist()):
+        for side in (0, 1):
+            width = int(_row_widths(use.shapes[first])[side])
+            other = int(use.shapes[first][1 - side])
+            begins[side, first:end] = begin + width * np.arange(end - first)
+            steps[side, first:end] = width * (end - first)
+            begin += width * (end - first) * other
+    return begins, steps
+
+
+def _rows_of_patterns(tables: SharedTables) -> FloatArray:
+    """Rows of all patterns for both sides: by run, side and state of the other end, those of a run side by side.
+
+    Neighboring patterns of a run, between which the tables of projected models lie, are then next to each other.
+    """
+    use = tables.use
+    parts = [np.zeros(0)]
+    for first, end in pairwise(_runs_of_patterns(use).tolist()):
+        num_rows, num_cols = use.shapes[first].tolist()
+        run = tables.patterns[use.starts[first] : use.starts[end]].reshape(end - first, num_rows, num_cols)
+        for axes in ((2, 0, 1), (1, 0, 2)):
+            turned = run.transpose(axes)
+            num_own = turned.shape[2]
+            rows = np.zeros((*turned.shape[:2], -(-num_own // ROW_UNIT) * ROW_UNIT))
+            rows[:, :, :num_own] = turned
+            parts.append(rows.reshape(-1))
+    return np.concatenate(parts)

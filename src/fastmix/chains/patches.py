@@ -1,38 +1,48 @@
-"""Patches of a graph: small parts with their surroundings, for covariances that are local."""
+"""Patches of a graph: small parts with their surroundings, for covariances that vanish over short distances."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fastmix._arrays import IntArray
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix.chains.tuning import MAX_PATCH_WORK
 from fastmix.model import MarkovRandomField
 from fastmix.model.structure import Structure
 
 __all__ = ["Patch", "make_patches", "whole_patch"]
 
-_MOST_WORK = 16  # times the work on the whole graph, beyond which patches do not pay
-
 
 @dataclass(frozen=True, eq=False)
 class Patch:
-    """Some variables, edges and factors, the core, and what lies around them; each is in the core of one patch."""
+    """A core of variables, edges and factors, with their surroundings; each of them is in the core of one patch."""
 
     core_variables: IntArray
     core_edges: IntArray
     ends: IntArray  # the core variables and the ends of the core edges
-    variables: IntArray  # all within reach of the core
-    edges: IntArray  # between them
+    variables: IntArray  # all variables within reach of the core
+    edges: IntArray  # the edges between them
     core_factors: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     factors: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def whole_patch(model: MarkovRandomField | Structure) -> Patch:
     """The whole graph as one patch."""
-    variables, edges, factors = np.arange(model.num_variables), np.arange(model.num_edges), np.arange(model.num_factors)
-    return Patch(variables, edges, variables, variables, edges, factors, factors)
+    variables = np.arange(model.num_variables)
+    edges = np.arange(model.num_edges)
+    factors = np.arange(model.num_factors)
+    return Patch(
+        core_variables=variables,
+        core_edges=edges,
+        ends=variables,
+        variables=variables,
+        edges=edges,
+        core_factors=factors,
+        factors=factors,
+    )
 
 
 def make_patches(
@@ -45,8 +55,11 @@ def make_patches(
     """
     if model.num_factors:
         return [whole_patch(model)]
-    graph, n = model.adjacency, model.num_variables
-    start, neighbors, edge_ids = graph.indptr.tolist(), graph.neighbors.tolist(), graph.edge_ids.tolist()
+    graph = model.adjacency
+    n = model.num_variables
+    start = graph.indptr.tolist()
+    neighbors = graph.neighbors.tolist()
+    edge_ids = graph.edge_ids.tolist()
     owner = [-1] * n
     patches: list[Patch] = []
     work = 0
@@ -54,26 +67,51 @@ def make_patches(
         if owner[root] >= 0:
             continue
         clock.check()
-        number, core = len(patches), [root]
+
+        # The core: breadth-first search among variables that have no owner yet. The list grows while it is read.
+        number = len(patches)
         owner[root] = number
-        for v in core:  # grows while it is read
+        core = [root]
+        for v in core:
             for u in neighbors[start[v] : start[v + 1]]:
                 if owner[u] < 0 and len(core) < core_size:
                     owner[u] = number
                     core.append(u)
-        around, ring = set(core), core
+
+        # The surroundings, one ring of neighbors after another.
+        around = set(core)
+        ring = core
         for _ in range(reach):
             ring = [u for v in ring for u in neighbors[start[v] : start[v + 1]] if u not in around]
             around.update(ring)
-        larger = [
-            (edge_ids[k], neighbors[k], v) for v in around for k in range(start[v], start[v + 1]) if v < neighbors[k]
-        ]
-        inside = [e for e, u, _ in larger if u in around]
-        # An edge goes with its first end; its other end is within reach.
-        own = [e for e, _, v in larger if owner[v] == number]
+
+        # An edge belongs to the core with its first end; its other end is within reach.
+        own: list[int] = []
+        inside: list[int] = []
+        for v in around:
+            for k in range(start[v], start[v + 1]):
+                if v > neighbors[k]:
+                    continue
+                if owner[v] == number:
+                    own.append(edge_ids[k])
+                if neighbors[k] in around:
+                    inside.append(edge_ids[k])
         ends = set(core).union(model.edges[own].reshape(-1).tolist())
-        patches.append(Patch(*(np.array(sorted(part), dtype=np.int64) for part in (core, own, ends, around, inside))))
+        patches.append(
+            Patch(
+                core_variables=_sorted_array(core),
+                core_edges=_sorted_array(own),
+                ends=_sorted_array(ends),
+                variables=_sorted_array(around),
+                edges=_sorted_array(inside),
+            )
+        )
         work += len(around) + len(inside)
-        if work > _MOST_WORK * (n + model.num_edges):
+        if work > MAX_PATCH_WORK * (n + model.num_edges):
             return [whole_patch(model)]
     return patches
+
+
+def _sorted_array(numbers: Iterable[int]) -> IntArray:
+    """Numbers in ascending order."""
+    return np.array(sorted(numbers), dtype=np.int64)

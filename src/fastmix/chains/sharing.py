@@ -1,4 +1,4 @@
-"""Chains shared out: groups of them are swept by the workers of an executor, and come back bit by bit the same."""
+"""Chains shared out to the workers of an executor, in groups, with the same bits as in one process."""
 
 from __future__ import annotations
 
@@ -10,54 +10,73 @@ from itertools import pairwise
 from typing import Any
 
 from fastmix._clock import NO_LIMIT, Clock, add_compiled
+from fastmix.chains.tuning import (
+    ANSWER_REPEATS,
+    ANSWER_SHARE,
+    MAX_GROUPS,
+    MAX_WORKER_TWINS,
+    MIN_ANSWER_SECONDS,
+    SHARED_STEP_SECONDS,
+    SHARED_UPDATES_PER_STEP,
+)
 from fastmix.errors import ResourceError
 from fastmix.executors import CrashError, LostError, Pool, run_in_order
 
 __all__ = ["Sharing"]
 
-_MOST_GROUPS = 32
-_KEPT = 4  # twins that a worker keeps
-_TWINS: dict[tuple[bytes, int], Any] = {}
-# How long an answer of the workers may take where a clock has a limit: a share of what is left, which leaves time to go
-# on here; but so many times as long as the longest so far, and a moment, because batches are cut to fit the rest.
-_SHARE, _TIMES, _LEAST_SECONDS = 0.6, 3.0, 0.25
+_TWINS: dict[tuple[bytes, int], Any] = {}  # in a worker: chains that were made for the latest groups
 _LOG = logging.getLogger(__name__)
 
 
 class Sharing:
-    """Calls made by workers, each on a twin with a group of the chains, and put together here.
+    """Calls of a method of chains that workers make, each on a twin that holds a group of the chains.
 
-    A chain depends on its own random numbers only, so that neither the groups nor the workers change a bit. Until all
-    groups of a call are back nothing here has changed: a worker that dies is replaced by another, and when all of them
-    are gone (``lost`` says why) this process goes on from there. ``make(count)`` is a twin with as many chains and the
-    same parameters, what it is made of is pickled once; all groups but the last have a multiple of ``least`` chains.
+    A chain depends on its own random numbers only, so that neither the groups nor the workers change a bit. Nothing
+    changes in this process until all groups of a call are back: a worker that dies is replaced by another, and when all
+    of them are gone (``lost`` says why) this process makes the call itself.
 
     With a limit on the ``clock``, workers that do not answer (frozen ones, a cluster that has none) count as gone while
-    there is time to go on here.
+    there is still time to make the call here.
+
+    Parameters
+    ----------
+    pool : Pool
+        The workers.
+    make : callable
+        ``make(count)`` returns a twin with ``count`` chains and the same parameters. It is pickled once.
+    num_chains : int
+    least : int
+        All groups but the last have a multiple of so many chains.
+    clock : Clock
     """
 
-    updates_per_step, step_seconds = 1e9, 1.0  # of a call that is worth the way to a worker and back
+    updates_per_step = SHARED_UPDATES_PER_STEP
+    step_seconds = SHARED_STEP_SECONDS
 
     def __init__(
         self, pool: Pool, make: Callable[[int], Any], num_chains: int, *, least: int = 1, clock: Clock = NO_LIMIT
     ) -> None:
-        self.pool, self.lost = pool, ""
-        self._clock, self._longest = clock, 0.0
+        self.pool = pool
+        self.lost = ""  # why the workers are gone
+        self._clock = clock
+        self._longest = 0.0  # seconds of the longest call so far
         self._recipe = pickle.dumps(make, protocol=pickle.HIGHEST_PROTOCOL)
         self._key = hashlib.sha256(self._recipe).digest()
-        size = least * -(-num_chains // (least * _MOST_GROUPS))
+        size = least * -(-num_chains // (least * MAX_GROUPS))
         self.bounds = [*range(0, num_chains, max(1, size)), num_chains]
 
     def __str__(self) -> str:
         groups = len(self.bounds) - 1
         shared = f"{groups} group{'' if groups == 1 else 's'} of chains shared with an executor"
-        return f"{shared}; {self.lost}, and this process went on" if self.lost else shared
+        if self.lost:
+            return f"{shared}; {self.lost}, and this process went on"
+        return shared
 
     def call(self, chains: Any, name: str, *arguments: Any, **options: Any) -> bool:
-        """Call a method on all groups; False, and nothing is done, if there is nobody left to do it.
+        """Whether workers called a method on all groups; if not, no worker is left and nothing has changed.
 
-        Chains, or ladders of them, have ``pack(first, last)``, all that changes about some, and ``unpack(first, last,
-        parts)``, which lets some go on from what others were.
+        Chains, or ladders of them, have ``pack(first, last)``, which returns the state of some, and ``unpack(first,
+        last, parts)``, which lets some continue from such a state.
         """
         if self.lost:
             return False
@@ -74,6 +93,8 @@ class Sharing:
             self.lost = str(error)
             _LOG.warning("%s: this process goes on", error)
             return False
+
+        # Workers compile at the same time: the longest counts.
         compiled = 0.0
         for (first, last), answer in zip(groups, answers, strict=True):
             if isinstance(answer, CrashError):
@@ -84,19 +105,20 @@ class Sharing:
         return True
 
     def _patience(self) -> float | None:
-        """Seconds that an answer may take now."""
+        """Seconds that an answer may take from now on; None without a limit."""
         if self._clock.limit is None:
             return None
-        return max(_SHARE * self._clock.left(), _TIMES * self._longest, _LEAST_SECONDS)
+        return max(ANSWER_SHARE * self._clock.left(), ANSWER_REPEATS * self._longest, MIN_ANSWER_SECONDS)
 
 
 def _call(task: tuple[bytes, bytes, int, Any, str, tuple[Any, ...], dict[str, Any]]) -> tuple[Any, float]:
-    """In a worker: what has become of a group, and the seconds of compiling."""
+    """The new state of a group and the seconds spent compiling; this runs in a worker."""
     key, recipe, count, parts, name, arguments, options = task
-    clock, twin = Clock(), _TWINS.pop((key, count), None)
+    clock = Clock()
+    twin = _TWINS.pop((key, count), None)
     if twin is None:
         twin = pickle.loads(recipe)(count)
-        while len(_TWINS) >= _KEPT:
+        while len(_TWINS) >= MAX_WORKER_TWINS:
             del _TWINS[next(iter(_TWINS))]
     twin.unpack(0, count, parts)
     getattr(twin, name)(*arguments, **options)

@@ -1,4 +1,4 @@
-"""Threads that share the work on chains."""
+"""Threads that share the work on chains: tasks side by side, or stages of tasks one after another."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+from fastmix.chains.tuning import MIN_THREADED_UPDATES
+
 __all__ = ["Threads"]
 
 
 class Threads:
-    """So many threads, which are started when they are first needed."""
+    """A number of threads that share tasks; they are started when they are first needed."""
 
-    few = 1 << 15  # updates below which one thread makes them: handing work over takes 50 microseconds
+    min_updates = MIN_THREADED_UPDATES  # updates below which the calling thread makes them all
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, tasks: Sequence[Callable[[], object]], num_updates: int) -> None:
-        """Do all tasks, which make so many updates together."""
-        if self.count == 1 or len(tasks) <= 1 or num_updates < self.few:
+        """Run all tasks, which make ``num_updates`` updates together."""
+        if self.count == 1 or len(tasks) <= 1 or num_updates < self.min_updates:
             for task in tasks:
                 task()
             return
@@ -38,19 +40,22 @@ class Threads:
             wait(futures)  # also after Ctrl-C: states must not be read while threads write them
 
     def run_stages(self, task: Callable[[Any], object], stages: Sequence[Sequence[Any]], rounds: int) -> None:
-        """Call ``task(part)`` for the parts of one stage after another, and all stages in as many rounds.
+        """Call ``task(part)`` for the parts of one stage after another, and go through all stages ``rounds`` times.
 
         Threads take parts by tickets that run through all rounds, and wait only until the stages before are done.
         """
         parts = [(part, k) for k, stage in enumerate(stages) for part in stage]
         before = [0, *itertools.accumulate(len(stage) for stage in stages)]
-        tickets, stopped = itertools.count(), False
-        done: list[None] = []  # as long as there are parts that were finished
+        tickets = itertools.count()
+        stopped = False
+        done: list[None] = []  # one entry for every part that was finished: appending is safe between threads
 
-        def work() -> None:
+        def take_parts() -> None:
             nonlocal stopped
             try:
-                while not stopped and (ticket := next(tickets)) < rounds * len(parts):
+                for ticket in tickets:
+                    if stopped or ticket >= rounds * len(parts):
+                        return
                     number, place = divmod(ticket, len(parts))
                     part, stage = parts[place]
                     while len(done) < number * len(parts) + before[stage] and not stopped:
@@ -62,4 +67,4 @@ class Threads:
                 stopped = True
                 raise
 
-        self.run([work] * self.count, self.few)
+        self.run([take_parts] * self.count, self.min_updates)

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 import fastmix
-from fastmix.cli import console, files
+from fastmix._checks import check_choice
+from fastmix.cli import console, files, tables
 from fastmix.cli.batch import check_batch, is_batch, run_batch
 from fastmix.cli.options import AnswerEvidence, AsJson, Cluster, Model, NoEvidence, NumWorkers, takes
+from fastmix.errors import UnfitMethodError
 from fastmix.io import format_names, write_answer
 from fastmix.io.answers import answer_suffix
 
@@ -19,21 +21,54 @@ __all__ = ["compare", "infer", "map_", "sample", "temper"]
 AnswerFiles = Annotated[
     list[str] | None,
     typer.Option(
-        "--output", "-o", metavar="FILE",
+        "--output",
+        "-o",
+        metavar="FILE",
         help="FILE.MAR marginals, FILE.PR log10 Z, FILE.csv a table, FILE.npz arrays, FILE.json all; several -o write "
         "several. A folder takes a .MAR and a .PR for every model.",
     ),
-]  # fmt: skip
-_MARGINALS = (".mar", ".pr", ".json", ".csv", ".npz")
+]
+MarginalFormat = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="table|mar|csv",
+        help="What stdout gets: a table with all names, the bare numbers of a MAR file, or csv.",
+    ),
+]
+StateFormat = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="table|mpe|csv",
+        help="What stdout gets: a table with all names, the bare numbers of an MPE file, or csv.",
+    ),
+]
+EvidenceRows = Annotated[
+    str | None,
+    typer.Option(
+        "--rows",
+        metavar="FILE",
+        help="A table with a row of evidence in every line: columns of some variables by name, gaps for what is asked. "
+        "The answer is a table with a line for each row, and all probabilities.",
+    ),
+]
+_MARGINAL_SUFFIXES = (".mar", ".pr", ".json", ".csv", ".npz")
 _RUN = "seed num_threads time_limit backend"
+
+#: Draws of ``sample`` by default: along the order of a network, and by coupling from the past.
+NUM_ANCESTRAL_DRAWS = 1000
+NUM_PERFECT_DRAWS = 100
 
 
 @takes(
-    "infer", _RUN,
-    method="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered, projected, annealed or perfect.",
+    "infer",
+    _RUN,
+    method="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered, projected, annealed or perfect. "
+    "Options of a method: fastmix infer --method gibbs --help.",
     log_z="Take a method that has log Z.",
     bracket="Add proven bounds, and hold the answer to them.",
-)  # fmt: skip
+)
 def infer(
     models: Annotated[
         list[str],
@@ -42,6 +77,101 @@ def infer(
     evidence: AnswerEvidence = None,
     no_evidence: NoEvidence = False,
     output: AnswerFiles = None,
+    form: MarginalFormat = "table",
+    num_workers: NumWorkers = None,
+    cluster: Cluster = None,
+    as_json: AsJson = False,
+    rows: EvidenceRows = None,
+    *,
+    given: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Marginals of every variable, and log Z where it is known.
+
+    Of several models, the answers go to a folder, and stdout has a table of them. With --rows there is a line for every
+    row of evidence.
+    """
+    from fastmix.method import find_method
+
+    method = given["method"]
+    find_method(method)  # before anything is read
+    _check_format(form, ("table", "mar", "csv"), as_json)
+    outputs = output or []
+    if rows is not None:
+        if len(models) > 1 or evidence is not None:
+            raise ValueError("--rows must be given with one model, and without --evidence")
+        _infer_rows(models[0], rows, outputs, as_json, given, options)
+        return
+    checkpoint = options.get("checkpoint")
+    limit = given.get("time_limit")
+    options |= given
+
+    if is_batch(models, outputs):
+        if checkpoint is not None:
+            raise ValueError("--checkpoint must not be given with several models")
+        if form != "table":
+            raise ValueError(f"--format must be table with several models, got {form!r}")
+        tasks = check_batch(models, outputs, evidence, no_evidence)
+        with console.workers(cluster, num_workers, time_limit=limit) as executor:
+            run_batch(executor, tasks, options, as_json)
+        return
+
+    evidence = files.choose_evidence(models[0], evidence, no_evidence)
+    files.check_outputs(models, outputs, checkpoint, allowed=_MARGINAL_SUFFIXES, as_json=as_json)
+    if any(path != "-" and answer_suffix(path, name="-o") == ".pr" for path in outputs):
+        options["log_z"] = True
+    with console.workers(cluster, num_workers, method, time_limit=limit) as executor:
+        loaded = files.load(models[0], evidence)
+        result = loaded.infer(executor=executor, **options)
+    console.finish(
+        result,
+        as_json,
+        partial(tables.show_marginals, result, form),
+        outputs=outputs,
+        plain=".mar" if form == "table" else f".{form}",
+        checkpoint=checkpoint,
+        notes=loaded.notes,
+    )
+
+
+def _infer_rows(
+    model: str, rows: str, outputs: list[str], as_json: bool, given: dict[str, Any], options: dict[str, Any]
+) -> None:
+    """Answer all rows of a file, by a plan that is made once."""
+    from fastmix.queries.rows import read_rows_file
+
+    if given["method"] not in ("auto", "exact"):
+        raise ValueError(f"--method must be auto or exact with --rows, got {given['method']!r}")
+    for name, value in options.items():
+        if value is not None and name not in ("memory_limit", "progress"):
+            raise ValueError(f"--{name.replace('_', '-')} must not come with --rows")
+    if model == rows == "-":
+        raise ValueError("MODEL and --rows must not both be -: stdin holds one of them")
+    files.check_outputs([model], outputs, allowed=(".csv", ".json"), as_json=as_json)
+    loaded = files.load(model)
+    states = files.read(read_rows_file, rows, model=loaded.model)
+    prepared = fastmix.prepare(loaded.model, memory_limit=options.get("memory_limit"))
+    asked: dict[str, Any] = {name: given.get(name) for name in ("seed", "num_threads", "time_limit")}
+    result = prepared.ask(states, **asked)
+    console.finish(
+        result, as_json, partial(write_answer, result, "-", ".csv"), outputs=outputs, plain=".csv", notes=loaded.notes
+    )
+
+
+def _check_format(form: str, allowed: tuple[str, ...], as_json: bool) -> None:
+    """Refuse a format of stdout that there is not, or one beside ``--json``."""
+    check_choice("--format", form, allowed)
+    if as_json and form != "table":
+        raise ValueError(f"--format must not come with --json, which is a format of its own, got {form!r}")
+
+
+@takes("infer", _RUN)
+def temper(
+    model: Model,
+    evidence: AnswerEvidence = None,
+    no_evidence: NoEvidence = False,
+    output: AnswerFiles = None,
+    form: MarginalFormat = "table",
     num_workers: NumWorkers = None,
     cluster: Cluster = None,
     as_json: AsJson = False,
@@ -49,47 +179,20 @@ def infer(
     given: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Marginals of every variable, and log Z where the method has it; of several models, a table at the end."""
-    from fastmix.methods.base import find_method
+    """Marginals and log Z by replica exchange.
 
-    method = given["method"]
-    find_method(method)  # before anything is read
-    outputs, checkpoint = output or [], options.get("checkpoint")
-    options |= given
-    if is_batch(models, outputs):
-        if checkpoint is not None:
-            raise ValueError("--checkpoint must not be given with several models")
-        tasks = check_batch(models, outputs, evidence, no_evidence)
-        with console.workers(cluster, num_workers) as executor:
-            run_batch(executor, tasks, options, as_json)
-        return
-    evidence = files.choose_evidence(models[0], evidence, no_evidence)
-    files.check_outputs(models, outputs, checkpoint, allowed=_MARGINALS, as_json=as_json)
-    if any(path != "-" and answer_suffix(path, name="-o") == ".pr" for path in outputs):
-        options["log_z"] = True
-    with console.workers(cluster, num_workers, method) as executor:
-        loaded = files.load(models[0], evidence)
-        result = loaded.infer(executor=executor, **options)
-    show = partial(console.show_marginals, result)
-    console.finish(result, as_json, show, outputs=outputs, checkpoint=checkpoint, notes=loaded.notes)
-
-
-@takes("infer", _RUN)
-def temper(
-    model: Model, evidence: AnswerEvidence = None, no_evidence: NoEvidence = False, output: AnswerFiles = None,
-    num_workers: NumWorkers = None, cluster: Cluster = None, as_json: AsJson = False,
-    *, given: dict[str, Any], options: dict[str, Any],
-) -> None:  # fmt: skip
-    """Marginals and log Z by replica exchange, for models in which single chains get stuck."""
+    For models in which single chains get stuck.
+    """
     given["method"] = "tempered"
-    infer([model], evidence, no_evidence, output, num_workers, cluster, as_json, given=given, options=options)
+    infer([model], evidence, no_evidence, output, form, num_workers, cluster, as_json, given=given, options=options)
 
 
 @takes(
-    "most_probable", "memory_limit seed time_limit",
+    "most_probable",
+    "memory_limit seed time_limit",
     method="auto, or what it tries in this order: cut, exact, expansion, search.",
     tol="Gap to the largest log-weight that is good enough.",
-)  # fmt: skip
+)
 def map_(
     model: Model,
     evidence: AnswerEvidence = None,
@@ -98,22 +201,31 @@ def map_(
         list[str] | None,
         typer.Option("--output", "-o", metavar="FILE", help="FILE.MPE states, FILE.csv a table, FILE.json all."),
     ] = None,
+    form: StateFormat = "table",
     as_json: AsJson = False,
     *,
     given: dict[str, Any],
 ) -> None:
-    """The most probable configuration, exact or with a proven gap."""
+    """The most probable configuration, exact or with a proven gap.
+
+    In Python this is fastmix.most_probable: map is taken there.
+    """
     outputs = output or []
+    _check_format(form, ("table", "mpe", "csv"), as_json)
     files.check_outputs([model], outputs, allowed=(".mpe", ".json", ".csv"), as_json=as_json)
     loaded = files.load(model, files.choose_evidence(model, evidence, no_evidence))
     result = loaded.answer(fastmix.most_probable, **given)
-    show = partial(console.show_most_probable, result)
-    console.finish(result, as_json, show, outputs=outputs, plain=".mpe", notes=loaded.notes)
+    console.finish(
+        result,
+        as_json,
+        partial(tables.show_most_probable, result, form),
+        outputs=outputs,
+        plain=".mpe" if form == "table" else f".{form}",
+        notes=loaded.notes,
+    )
 
 
-@takes(
-    "compare", "methods seed memory_limit num_threads backend time_limit",
-)  # fmt: skip
+@takes("compare", "methods seed memory_limit num_threads backend time_limit")
 def compare(
     model: Model,
     evidence: AnswerEvidence = None,
@@ -135,10 +247,11 @@ def compare(
     if reference is not None:
         given |= {"reference": files.load_marginals(reference, loaded.model), "reference_name": reference}
     result = loaded.answer(fastmix.compare, **given)
-    for path in [] if output is None else result.save(output):
-        console.message(f"wrote {path}")
-    show = partial(console.show_comparison, model, result)
-    console.finish(result, as_json, show, loaded.about, notes=loaded.notes)
+    if output is not None:
+        for path in result.save(output):
+            console.message(f"wrote {path}")
+    show = partial(tables.show_comparison, model, result)
+    console.finish(result, as_json, show, notes=loaded.notes)
 
 
 @takes("sample", _RUN)
@@ -169,33 +282,55 @@ def sample(
     given: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Draw configurations by Markov chains, or exactly; a summary without -o."""
-    outputs, checkpoint, count = output or [], options.get("checkpoint"), options.get("num_draws")
+    """Draw configurations by Markov chains, or exactly.
+
+    Without -o stdout has a summary.
+    """
+    outputs = output or []
+    checkpoint = options.get("checkpoint")
     if "-" in outputs:
         raise ValueError("-o must name a file, got '-'")
     files.check_outputs([model], outputs, checkpoint, allowed=(".npz", ".mar", ".csv", ".json"))
     loaded = files.load(model, files.choose_evidence(model, evidence, no_evidence))
-    chains = [name for name in options if name != "num_draws"]
-    # Whether the network itself can be drawn from.
-    direct = loaded.network is not None and loaded.evidence is None and given["backend"] != "cuda"
+
+    # What only chains understand: no draws along the order of a network where one of these is given.
+    for_chains = [name for name in options if name != "num_draws"]
+    for_chains += ["num_workers"] if num_workers is not None else []
+    for_chains += ["cluster"] if cluster is not None else []
+    is_direct = _can_draw_directly(loaded, given)
     if method is None:
-        method = "ancestral" if direct and not chains and cluster is num_workers is None else "gibbs"
+        method = "ancestral" if is_direct and not for_chains else "gibbs"
+
+    result: Any
     if method == "ancestral":
-        if loaded.network is None or not direct:
-            raise fastmix.UnfitMethodError(
-                "--method ancestral must have a Bayesian network (a BIF, XMLBIF or Ergo file, or UAI BAYES), without "
-                "--evidence and on the CPU; use gibbs"
-            )
-        if chains or not cluster is num_workers is None:
-            other = chains[0].replace("_", "-") if chains else "num-workers" if cluster is None else "cluster"
-            raise ValueError(f"--{other} must not be given with --method ancestral, which takes --num-draws")
-        count = 1000 if count is None else count
-        result: Any = fastmix.ancestral_sample(loaded.network, seed=given.get("seed"), num_draws=count)
+        result = _draw_ancestral(loaded, is_direct, for_chains, given.get("seed"), options.get("num_draws"))
     else:
-        options = {"num_draws": 100 if method == "perfect" else int(bool(outputs)), **options, **given}
-        with console.workers(cluster, num_workers, method) as executor:
+        num_draws = NUM_PERFECT_DRAWS if method == "perfect" else int(bool(outputs))
+        options = {"num_draws": num_draws, **options, **given}
+        with console.workers(cluster, num_workers, method, time_limit=given.get("time_limit")) as executor:
             result = loaded.answer(fastmix.sample, method=method, executor=executor, **options)
     for path in outputs:
         write_answer(result, path)
-    show = partial(console.show_sampling, model, result)
+    show = partial(tables.show_sampling, model, result)
     console.finish(result, as_json, show, checkpoint=checkpoint, tell=False, notes=loaded.notes)
+
+
+def _can_draw_directly(loaded: files.Input, given: dict[str, Any]) -> bool:
+    """Whether the file holds a network that can be drawn from in the order of its variables."""
+    return loaded.network is not None and loaded.evidence is None and given["backend"] != "cuda"
+
+
+def _draw_ancestral(
+    loaded: files.Input, is_direct: bool, for_chains: list[str], seed: int | None, num_draws: int | None
+) -> Any:
+    """Draws along the order of a network; refused where there is none, or where an option is for chains."""
+    if loaded.network is None or not is_direct:
+        raise UnfitMethodError(
+            "--method ancestral must have a Bayesian network (a BIF, XMLBIF or Ergo file, or UAI BAYES), without "
+            "--evidence and on the CPU; use gibbs"
+        )
+    if for_chains:
+        option = for_chains[0].replace("_", "-")
+        raise ValueError(f"--{option} must not be given with --method ancestral, which takes --num-draws")
+    count = NUM_ANCESTRAL_DRAWS if num_draws is None else num_draws
+    return fastmix.ancestral_sample(loaded.network, seed=seed, num_draws=count)

@@ -1,29 +1,43 @@
-"""Commands built on everything else: ``denoise`` and ``experiment``."""
+"""Commands built on everything else: ``denoise``, ``experiment`` and ``warm-up``."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import fastmix
-from fastmix.cli import console, files
-from fastmix.cli.options import AsJson, Asked, Cluster, takes
+from fastmix.cli import console, files, tables
+from fastmix.cli.options import AsJson, Cluster, OptionSpec, takes, words
 from fastmix.errors import printable
 
+if TYPE_CHECKING:
+    from fastmix.denoising.denoise import DenoiseResult
+
 __all__ = ["denoise", "experiment", "warm_up"]
+
+PAPER_SIZE = "120x80"  # pixels of the photographs in the paper's experiment
+
+
+def _numbers(text: str) -> list[float]:
+    """Numbers separated by commas."""
+    try:
+        return [float(word) for word in words(text)]
+    except ValueError:
+        raise ValueError(f"must be numbers separated by commas, got {text!r}") from None
 
 
 @takes(
     "denoising.denoise", "seed num_threads time_limit backend",
-    labels=Asked("Grey levels of the result; found from the picture by default.", "K"),
-    noise=Asked("Of the noise of --simulate-noise; 1.25 by default.", "EXPONENT"),
-    coupling="How strongly neighbors want to agree; learnt from the picture by default.",
-    data_weight="How much a pixel believes its grey value; learnt by default.",
-    method="One of fastmix infer; annealed by default, loopy-bp for photographs.",
+    num_labels=OptionSpec("Gray levels of the result; found from the picture by default.", "K"),
+    noise=OptionSpec("Exponent of the noise of --simulate-noise; 1.25 by default.", "EXPONENT"),
+    coupling="How strongly neighbors want to agree; learned from the picture by default.",
+    data_weight="How much a pixel believes its gray value; learned by default.",
+    method="A method of fastmix infer; annealed by default, loopy-bp for photographs. "
+    "Options of a method: fastmix denoise --method gibbs --help.",
 )  # fmt: skip
 def denoise(
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="PNG, JPEG or another picture; colors become grey.")],
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="PNG, JPEG or another picture; colors become gray.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="OUT.png", help="The clean picture.")],
     panels: Annotated[bool, typer.Option("--panels", help="Noisy, probabilities and result side by side.")] = False,
     simulate_noise: Annotated[
@@ -41,7 +55,10 @@ def denoise(
     given: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """The clean picture behind a noisy one: photographs in grey, or black and white."""
+    """The clean picture behind a noisy one.
+
+    For photographs in gray, or in black and white.
+    """
     from fastmix.denoising import denoise as run
     from fastmix.denoising import load_image, parse_size, write_comparison, write_picture
     from fastmix.denoising.images import MAX_PIXELS, PICTURES
@@ -52,32 +69,45 @@ def denoise(
     if full_size and size is not None:
         raise ValueError("--full-size and --size must not both be given")
     if simulate_noise and size is None and not full_size:
-        size = "120x80"
+        size = PAPER_SIZE
     box = None if size is None else parse_size(size)
     if not output.lower().endswith(PICTURES):
         raise ValueError(f"-o must name a picture such as out.png, got {output!r}")
     files.check_outputs([image], [output])
-    most = MAX_PIXELS if max_pixels is None else max_pixels
-    picture = files.read(load_image, image, size=box, max_pixels=most)
+    limit = MAX_PIXELS if max_pixels is None else max_pixels
+    picture = files.read(load_image, image, size=box, max_pixels=limit)
     if simulate_noise:
         given.setdefault("noise", NOISE)
     result = files.salvage(lambda: run(picture, **given, **options))
-    (write_comparison if panels else write_picture)(result, output)
-    wrong = "" if result.error_rate is None else f", {100 * result.error_rate:.1f} % of the pixels wrong"
+    write = write_comparison if panels else write_picture
+    write(result, output)
+    console.finish(result, as_json, lambda: _show_denoised(result, output), tell=False, output=output)
+
+
+def _show_denoised(result: DenoiseResult, output: str) -> None:
+    """Say on stderr what was done, and what is guaranteed about it."""
+    console.message(_denoising_summary(result, output))
+    console.tell_guarantee(result)
+
+
+def _denoising_summary(result: DenoiseResult, output: str) -> str:
+    """A line about a clean picture: its size, the settings found, and where it is."""
     rows, cols = result.observed.shape
-    learnt = f"coupling {result.stats['coupling']:.3g}, data weight {result.stats['data_weight']:.3g}"
-    summary = (
-        f"{cols}x{rows} pixels, {len(result.levels)} labels, {learnt}, method {result.inference.method}, status "
+    settings = f"coupling {result.stats['coupling']:.3g}, data weight {result.stats['data_weight']:.3g}"
+    wrong = "" if result.error_rate is None else f", {100 * result.error_rate:.1f} % of the pixels wrong"
+    return (
+        f"{cols}x{rows} pixels, {len(result.levels)} labels, {settings}, method {result.inference.method}, status "
         f"{result.status}{wrong}, {result.stats['seconds']:.3g} s: {output}"
     )
-    console.finish(result, as_json, lambda: console.message(summary), tell=False, output=output)
 
 
 @takes(
     "experiments.run_experiment", "methods",
-    trials="Instances for every point; 50 by default.",
+    num_trials="Instances for every point; 50 by default.",
     quick="A small version: minutes instead of hours.",
-    images=Asked("Photographs for denoise.", "DIR"),
+    kinds=OptionSpec("attractive, mixed or both, separated by commas; all by default.", "NAMES", words),
+    strengths=OptionSpec("Largest couplings, separated by commas; those of the paper by default.", "NUMBERS", _numbers),
+    images=OptionSpec("Photographs for denoise.", "DIR"),
     seed="Root of all randomness.",
 )  # fmt: skip
 def experiment(
@@ -89,7 +119,10 @@ def experiment(
     *,
     given: dict[str, Any],
 ) -> None:
-    """A figure or table of the paper, or what is missing of it; ends with the path of its report."""
+    """Reproduce a figure or table of Liu and Domke (2014).
+
+    Rows that are in the folder already are not run again; stdout has the path of the report.
+    """
     from fastmix import experiments
 
     files.check_output_folder(output)
@@ -100,7 +133,9 @@ def experiment(
     else:
         failed = f", {result.num_failed} failed" if result.num_failed else ""
         print(printable(str(result.report)))
-        console.message(f"{result.num_rows} rows, {result.num_run} of them new{failed}, {result.seconds:.0f} s")
+        console.message(
+            f"{result.num_rows} rows, {result.num_run} of them new{failed}, {result.stats['seconds']:.0f} s"
+        )
     if result.note:
         console.message(result.note)
     if result.status != "ok" or result.num_failed:
@@ -114,4 +149,4 @@ def warm_up(as_json: AsJson = False) -> None:
         console.emit_json(result.to_dict())
     else:
         facts = {name: f"{seconds:.2f} s" for name, seconds in result.parts.items()}
-        console.show_facts(f"compiled or loaded in {result.stats['compile_seconds']:.1f} s", facts)
+        tables.show_facts(f"compiled or loaded in {result.stats['compile_seconds']:.1f} s", facts)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import fastmix
-from fastmix.cli import console, files
-from fastmix.cli.options import AsJson, Asked, Model, takes, words
+from fastmix.cli import console, files, tables
+from fastmix.cli.options import AsJson, Model, OptionSpec, takes, words
 from fastmix.io import atomic_write
 
 if TYPE_CHECKING:
@@ -19,46 +19,46 @@ __all__ = ["learn", "score"]
 Data = Annotated[str, typer.Argument(metavar="DATA", help="Table of states (CSV), plain, gzip or xz; - is stdin.")]
 Header = Annotated[
     bool | None,
-    typer.Option("--header/--no-header", help="Whether the first row has names; only if it cannot be data by default."),
+    typer.Option("--header/--no-header", help="Whether the first row has names; by default only if it cannot be data."),
 ]
 Weights = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column with weights of rows, by name or number from 0.")
 ]
-_BACKEND = "Where chains run: cpu, cuda, or auto for a GPU if any."
 Missing = Annotated[
     str,
     typer.Option(metavar="NUMBER|none", help="What stands for a missing value; -1 by default, beside zeros."),
 ]
+_BACKEND_HELP = "Where chains run: cpu, cuda, or auto for a GPU if any."
+_GRAPHS = ("complete", "chow-liu", "l1", "grow")  # values of --edges that are no files
+_MAX_DIGITS = 18  # of the number of a column; Python refuses to read thousands of them
+
+# -- values of options ------------------------------------------------------------------------------------------------
 
 
-def _ball(text: str) -> Any:
+def _parse_ball(text: str) -> Any:
+    """The set that ``--within`` names, such as ``spectral:2.5``."""
     from fastmix.learning.result import ball_by_name
 
     return ball_by_name(text)
 
 
-def _penalty(text: str) -> float | str:
+def _parse_penalty(text: str) -> float | str:
+    """A number, or ``auto``."""
+    if text == "auto":
+        return text
     try:
-        return text if text == "auto" else float(text)
+        return float(text)
     except ValueError:
         raise ValueError(f"must be a number or auto, got {text!r}") from None
 
 
-def _variables(text: str) -> list[int | str]:
-    # No column has a number of more digits, but Python refuses to read thousands of them.
-    return [int(word) if word.isdecimal() and len(word) < 19 else word for word in words(text)]
+def _parse_variables(text: str) -> list[int | str]:
+    """Variables by number or name, separated by commas."""
+    return [int(word) if word.isdecimal() and len(word) <= _MAX_DIGITS else word for word in words(text)]
 
 
-def _missing(text: str) -> int | Literal["auto"] | None:
-    if text in ("auto", "none"):
-        return None if text == "none" else "auto"
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"--missing must be a whole number or none, got {text!r}") from None
-
-
-def _counts(text: str) -> list[int] | int:
+def _parse_counts(text: str) -> list[int] | int:
+    """A number of states for all columns, or one for each."""
     try:
         counts = [int(word) for word in text.split(",")]
     except ValueError:
@@ -66,23 +66,38 @@ def _counts(text: str) -> list[int] | int:
     return counts[0] if len(counts) == 1 else counts
 
 
+def _parse_missing(text: str) -> int | Literal["auto"] | None:
+    """The number that stands for a missing value; None for none."""
+    if text == "none":
+        return None
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"--missing must be a whole number or none, got {text!r}") from None
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
 @takes(
     "learn", "seed time_limit",
     objective="likelihood or pseudo-likelihood.",
-    moments="auto, exact, sampled or tempered: of the likelihood.",
-    within=Asked(
-        "Stay in a set, such as spectral:2.5 or width:0.95; below 1 it provably mixes fast.", "NORM:BOUND", _ball
+    moments="How the moments of the likelihood are found: auto, exact, sampled or tempered.",
+    within=OptionSpec(
+        "Stay in a set, such as spectral:2.5 or width:0.95; below 1 it provably mixes fast.", "NORM:BOUND", _parse_ball
     ),
-    ridge=Asked("Weight of the squares of all parameters.", "NUMBER|auto", _penalty),
-    l1=Asked("Weight of the norms of tables: removes edges.", "NUMBER|auto", _penalty),
-    edges=Asked("complete, chow-liu, l1, grow, or a file with two columns per line.", "GRAPH"),
+    ridge=OptionSpec("Weight of the squares of all parameters.", "NUMBER|auto", _parse_penalty),
+    l1=OptionSpec("Weight of the norms of tables: removes edges.", "NUMBER|auto", _parse_penalty),
+    edges=OptionSpec("complete, chow-liu, l1, grow, or a file with two columns per line.", "GRAPH"),
     hidden="Binary variables that are never observed.",
-    num_states=Asked("Of the columns, such as 3 or 2,3,2; as seen by default.", "COUNTS", _counts),
+    num_states=OptionSpec("Of the columns, such as 3 or 2,3,2; as seen by default.", "COUNTS", _parse_counts),
     num_chains="Persistent chains; 1,024 to 4,096 by default.",
     tol="When to stop; see the docs.",
     max_iter="Iterations or rounds allowed.",
-    backend=_BACKEND,
-    checkpoint=Asked("File to save the run in, and to go on from if it exists.", "FILE"),
+    backend=_BACKEND_HELP,
+    checkpoint=OptionSpec("File to save the run in, and to go on from if it exists.", "FILE"),
     checkpoint_seconds="Seconds between two writes of the checkpoint.",
 )  # fmt: skip
 def learn(
@@ -100,50 +115,64 @@ def learn(
     *,
     given: dict[str, Any],
 ) -> None:
-    """A model fitted to a table of states; UAI text on stdout without -o and --json."""
+    """A model fitted to a table of states.
+
+    UAI text on stdout without -o and --json.
+    """
     from fastmix.learning import read_table
-    from fastmix.learning.files import read_edges
-    from fastmix.model.build import note_on_numbering
 
     if data == validation == "-":
         raise ValueError("DATA and --validation must not both be -: stdin holds one of them")
     for name in ("ridge", "l1"):
         if given[name] == "auto" and validation is None:
             raise ValueError(f"--{name} auto is chosen on validation data: give --validation")
-    counts, checkpoint = given.pop("num_states", None), given.get("checkpoint")
-    files.check_model_output([data, *([validation] if validation else [])], output, as_json, checkpoint)
-    reading: dict[str, Any] = {"header": header, "weights": weights, "missing": _missing(missing)}
-    table = files.read(read_table, data, num_states=counts, **reading)
+    num_states = given.pop("num_states", None)
+    checkpoint = given.get("checkpoint")
+    inputs = [data, validation] if validation else [data]
+    files.check_model_output(inputs, output, as_json, checkpoint)
+
+    reading: dict[str, Any] = {"header": header, "weights": weights, "missing": _parse_missing(missing)}
+    table = files.read(read_table, data, num_states=num_states, **reading)
     note = _note_names(table, data, header)
     others = None
     if validation is not None:
         others = files.read(read_table, validation, model=table.blank_model(), **reading)
-    if given["edges"] not in ("complete", "chow-liu", "l1", "grow"):
-        columns = table.with_hidden(given["hidden"])
-        given["edges"] = files.read(read_edges, given["edges"], table=columns)
-        named = columns.variable_names is not None
-        if not named and (numbering := note_on_numbering(len(columns.num_states), given["edges"])):
-            console.message(f"note: {numbering}")
+    if given["edges"] not in _GRAPHS:
+        given["edges"] = _read_graph(given["edges"], table.with_hidden(given["hidden"]))
+
     result = files.salvage(lambda: fastmix.learn(table, validation=others, **given))
     console.save_model(result.model, output, as_json)
 
     def show() -> None:
-        facts = console.readable(result.to_dict())
+        facts = tables.readable(result.to_dict())
         if output in (None, "-"):
             console.message(", ".join(f"{name} {value}" for name, value in facts.items()))
         else:
-            console.show_facts(str(output), facts)
+            tables.show_facts(str(output), facts)
 
     console.finish(result, as_json, show, checkpoint=checkpoint, note=note)
 
 
+def _read_graph(path: str, columns: Dataset) -> Any:
+    """The edges in a file; where they are numbers that seem to count from 1, a note says so."""
+    from fastmix.learning.files import read_edges
+    from fastmix.model.inputs import note_on_numbering
+
+    edges = files.read(read_edges, path, table=columns)
+    if columns.variable_names is None:
+        note = note_on_numbering(len(columns.num_states), edges)
+        if note:
+            console.message(f"note: {note}")
+    return edges
+
+
 @takes(
     "score", "seed time_limit",
-    target=Asked("Also the probability of these variables given the others.", "NAMES", _variables),
+    target=OptionSpec("Also the probability of these variables given the others.", "NAMES", _parse_variables),
     method="auto, exact or annealing: how log Z is found.",
     tol="Standard error of log Z to reach.",
-    num_chains="Of the annealing.",
-    backend=_BACKEND,
+    num_chains="Chains used for annealing.",
+    backend=_BACKEND_HELP,
 )  # fmt: skip
 def score(
     model: Model,
@@ -158,14 +187,17 @@ def score(
     *,
     given: dict[str, Any],
 ) -> None:
-    """How probable data are under a model: mean log-likelihood, with its standard error."""
+    """How probable data are under a model.
+
+    That is the mean log-likelihood of a row, with its standard error.
+    """
     from fastmix.learning import read_table
 
     if model == data == "-":
         raise ValueError("MODEL and DATA must not both be -: stdin holds one of them")
     files.check_outputs([model, data], [output], as_json=as_json)
     loaded = files.load(model).model
-    reading: dict[str, Any] = {"header": header, "weights": weights, "missing": _missing(missing)}
+    reading: dict[str, Any] = {"header": header, "weights": weights, "missing": _parse_missing(missing)}
     table = files.read(read_table, data, model=loaded, **reading)
     note = None if loaded.variable_names else _note_names(table, data, header)  # else names had been found
     result = files.salvage(lambda: fastmix.score(loaded, table, **given))
@@ -175,13 +207,16 @@ def score(
 
     def show() -> None:
         if output != "-":
-            console.show_facts(data, console.readable(result.to_dict()))
+            tables.show_facts(data, tables.readable(result.to_dict()))
 
     console.finish(result, as_json, show, note=note)
 
 
 def _note_names(table: Dataset, path: str, header: bool | None) -> str | None:
-    """Say so, and give it back, if the first row of a table of text has only words that do not occur again below it."""
+    """A note, also shown on stderr, that the first row of a table of text looks like names; None where it does not.
+
+    It looks so if it has only words that do not occur again below it.
+    """
     from fastmix.learning.files import is_data
 
     first = table.states[0].tolist()

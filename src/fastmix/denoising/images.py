@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import FloatArray
 from fastmix._checks import as_list, as_path, check_count, describe, require, show_path
-from fastmix.denoising.posterior import as_grey, check_size
+from fastmix.denoising.posterior import as_gray, check_size
+from fastmix.denoising.tuning import MAX_PIXELS
 from fastmix.errors import FormatError, ResourceError
 from fastmix.io.files import atomic_write
 
@@ -21,24 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_PIXELS", "PICTURES", "load_image", "parse_size", "resize", "write_comparison", "write_picture"]
 
-MAX_PIXELS = 1_000_000  # what is denoised unless asked for: minutes
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")  # ends of names
-_FORMATS = (
-    "PNG",
-    "JPEG",
-    "MPO",
-    "BMP",
-    "DIB",
-    "GIF",
-    "TIFF",
-    "WEBP",
-    "PPM",
-    "JPEG2000",
-    "AVIF",
-)  # Pillow's names
-_SIXTEEN_BITS = ("PNG", "PPM")  # formats whose whole numbers in Pillow's 32 bits are scaled to 16
-_DEEP_WHITE = 65535.0  # of 16 bits
-_PANEL_WIDTH = 240  # pixels that a panel of the comparison has at least, by whole factors
+#: Ends of the names of pictures.
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+# Formats that are read, by Pillow's names.
+_FORMATS = ("PNG", "JPEG", "MPO", "BMP", "DIB", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
+# Formats whose whole numbers, 32 bits in Pillow, are scaled to 16.
+_SIXTEEN_BITS = ("PNG", "PPM")
+# White in 16 bits.
+_DEEP_WHITE = 65535.0
+# Pixels of the comparison: width of a panel at least, between panels, and height of a caption.
+_PANEL_WIDTH = 240
 _GAP = 12
 _CAPTION = 22
 
@@ -46,12 +39,12 @@ _CAPTION = 22
 def load_image(
     path: str | os.PathLike[str], size: tuple[int, int] | None = None, *, max_pixels: int = MAX_PIXELS
 ) -> FloatArray:
-    """Grey values (rows, cols) from 0 to 1 of an image file.
+    """Gray values (rows, cols) from 0 to 1 of an image file.
 
     Parameters
     ----------
     path : str or path-like
-        PNG, JPEG, BMP, GIF, TIFF, WebP, PPM, JPEG 2000 or AVIF; colors become grey, what is transparent white, the
+        PNG, JPEG, BMP, GIF, TIFF, WebP, PPM, JPEG 2000 or AVIF; colors become gray, what is transparent white, the
         orientation noted by a camera is applied. Pixels that are floating-point numbers are from 0 to 1.
     size : (int, int), optional
         Width and height of a box, turned upright for an upright picture, that the picture is scaled down to fit,
@@ -100,7 +93,7 @@ def load_image(
                 check_size(height, width)
             else:  # a JPEG is decoded at a fraction of its size where that is enough
                 image.draft("L", _turned(size, width, height))
-            grey = _grey(ImageOps.exif_transpose(image), image.format)
+            gray = _gray(ImageOps.exif_transpose(image), image.format)
     except (UnidentifiedImageError, image_module.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         reason = str(error)
         if isinstance(error, UnidentifiedImageError):
@@ -109,11 +102,11 @@ def load_image(
             reason = error.strerror
         raise FormatError(f"{path}: {reason}") from error
     if size is None:
-        return grey
-    rows, cols = grey.shape
+        return gray
+    rows, cols = gray.shape
     width, height = _turned(size, cols, rows)
     factor = min(1.0, width / cols, height / rows)
-    return resize(grey, max(1, round(factor * rows)), max(1, round(factor * cols)))
+    return resize(gray, max(1, round(factor * rows)), max(1, round(factor * cols)))
 
 
 def resize(image: FloatArray, rows: int, cols: int) -> FloatArray:
@@ -163,7 +156,7 @@ def write_comparison(result: DenoiseResult, path: str | os.PathLike[str], *, ori
     panels: list[tuple[str, Any]] = [("noisy", result.observed), ("denoised", result.picture)]
     if len(result.levels) == 2:
         panels[1:] = [("probability of white", result.marginals), ("denoised", result.picture)]
-    known = result.clean if original is None else as_grey(original, "original")
+    known = result.clean if original is None else as_gray(original, "original")
     if known is not None and known.shape != result.observed.shape:
         raise ValueError(f"original must have the shape of the result, {result.observed.shape}, got {known.shape}")
     if known is not None:
@@ -192,18 +185,22 @@ def _picture_kind(path: str) -> str:
 
 
 def _pixels(values: Any) -> NDArray[np.uint8]:
+    """Gray values from 0 to 1 as whole numbers of 8 bits."""
     return np.round(255.0 * np.asarray(values, dtype=np.float64)).astype(np.uint8)
 
 
 def _sheet(panels: list[tuple[str, Any]]) -> Any:
+    """Panels side by side, with their titles below, as a picture of Pillow."""
     from PIL import ImageDraw, ImageFont
 
     image_module = _pillow()
     rows, cols = panels[0][1].shape
     factor = max(1, -(-_PANEL_WIDTH // cols))
-    width, height = factor * cols, factor * rows
+    width = factor * cols
+    height = factor * rows
     sheet = image_module.new("L", (len(panels) * (width + _GAP) + _GAP, height + _GAP + _CAPTION + _GAP), 255)
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=14)
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(size=14)
     for k, (title, values) in enumerate(panels):
         pixels = _pixels(values)
         enlarged = np.repeat(np.repeat(pixels, factor, axis=0), factor, axis=1)
@@ -214,6 +211,7 @@ def _sheet(panels: list[tuple[str, Any]]) -> Any:
 
 
 def _pillow() -> Any:
+    """The module of Pillow that opens and makes pictures; an ImportError with a way out where there is none."""
     return require("PIL.Image", extra="image", purpose="pictures", library="Pillow")
 
 
@@ -227,17 +225,17 @@ def _open_formats() -> list[str]:
     return [name for name in _FORMATS if name in image_module.OPEN]
 
 
-def _grey(image: Any, kind: str | None) -> FloatArray:
-    """Grey values from 0 to 1; ``kind`` is the format of the file. A ValueError where it is not known what is white."""
+def _gray(image: Any, kind: str | None) -> FloatArray:
+    """Gray values from 0 to 1; ``kind`` is the format of the file. A ValueError where it is not known what is white."""
     if image.mode in ("I", "F") or image.mode.startswith("I;"):  # more than 8 bits: Pillow would cut them off
-        return as_grey(_deep_grey(image, kind))
+        return as_gray(_deep_gray(image, kind))
     if "A" in image.mode or "transparency" in image.info:
         white = _pillow().new("RGBA", image.size, "white")
         image = _pillow().alpha_composite(white, image.convert("RGBA"))
-    return as_grey(np.asarray(image.convert("L")))
+    return as_gray(np.asarray(image.convert("L")))
 
 
-def _deep_grey(image: Any, kind: str | None) -> FloatArray:
+def _deep_gray(image: Any, kind: str | None) -> FloatArray:
     """The pixels of a picture of 16 bits, or of floating-point numbers, from 0 to 1."""
     values = np.asarray(image, dtype=np.float64)
     if image.mode == "F":
@@ -257,7 +255,9 @@ def _deep_grey(image: Any, kind: str | None) -> FloatArray:
 
 
 def _turned(size: tuple[int, int], width: int, height: int) -> tuple[int, int]:
-    long, short = max(size), min(size)
+    """The width and height of a box, turned upright for an upright picture."""
+    long = max(size)
+    short = min(size)
     return (long, short) if width >= height else (short, long)
 
 

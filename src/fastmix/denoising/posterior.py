@@ -1,4 +1,4 @@
-"""The models of noisy pictures: black and white (Liu and Domke 2014, section 7.2), and of several grey levels."""
+"""The models of noisy pictures: black and white (Liu and Domke 2014, section 7.2), and of several gray levels."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ from fastmix import graphs
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import as_array, check_positive, check_seed, describe
 from fastmix._memory import available_memory, check_memory
+from fastmix.denoising.tuning import BYTES_PER_NUMBER, BYTES_PER_PAIR_OF_LABELS, BYTES_PER_PIXEL, LARGEST_STRENGTH
 from fastmix.model import MarkovRandomField
 
 __all__ = [
-    "COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "agreement", "as_grey", "binarise", "check_grey", "check_size",
+    "COUPLING", "DATA_WEIGHT", "NOISE", "add_noise", "agreement", "as_gray", "binarize", "check_gray", "check_size",
     "check_strength", "data_scores", "denoising_model", "label_model",
 ]  # fmt: skip
 
+#: Coupling, weight of the data and exponent of the noise in the experiment of Liu and Domke (2014, section 7.2).
 COUPLING = 0.7
 DATA_WEIGHT = 0.25
 NOISE = 1.25
 
-_LARGEST_STRENGTH = 1e99  # log-potentials are a small multiple of it, and at most 1e100
-_BYTES_PER_NUMBER = 40.0  # of a picture while it is checked, or noise is added to it
-_BYTES_PER_PIXEL = 1500  # model, sampler, sums of the chains and the arrays in between, at their largest
 
-
-def as_grey(image: ArrayLike, name: str = "image") -> FloatArray:
-    """An image of at least 2x2 finite values as grey (rows, cols); colors are weighted as the eye does (ITU-R 601).
+def as_gray(image: ArrayLike, name: str = "image") -> FloatArray:
+    """An image of at least 2x2 finite values as gray (rows, cols); colors are weighted as the eye does (ITU-R 601).
 
     Whole numbers of 8 or 16 bits are scaled to [0, 1]; other values stay as they are. Errors call it ``name``.
     """
     array = _as_numbers(name, image)
-    check_memory(_BYTES_PER_NUMBER * array.size, f"{name} of shape {array.shape}", "give a smaller one")
+    check_memory(BYTES_PER_NUMBER * array.size, f"{name} of shape {array.shape}", "give a smaller one")
     with np.errstate(over="ignore", invalid="ignore"):  # infinite then, which is refused below
         values = array.astype(np.float64)
         if array.ndim == 3 and array.shape[2] in (3, 4):
@@ -58,20 +56,20 @@ def _as_numbers(name: str, image: ArrayLike) -> NDArray[Any]:
     return array
 
 
-def binarise(image: ArrayLike) -> BoolArray:
+def binarize(image: ArrayLike) -> BoolArray:
     """Which pixels of an image are brighter than its mean.
 
     Examples
     --------
-    >>> binarise([[0.1, 0.9], [0.2, 0.8]]).tolist()
+    >>> binarize([[0.1, 0.9], [0.2, 0.8]]).tolist()
     [[False, True], [False, True]]
     """
-    values = as_grey(image)
+    values = as_gray(image)
     return values > values.mean()
 
 
 def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArray:
-    """Grey values ``x = y (1 - t^noise) + (1 - y) t^noise`` of a black-and-white picture y, t uniform on [0, 1].
+    """Gray values ``x = y (1 - t^noise) + (1 - y) t^noise`` of a black-and-white picture y, t uniform on [0, 1].
 
     The exponent is positive; 1 hides everything, larger is clearer, and the paper has 1.25.
 
@@ -83,7 +81,7 @@ def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArra
     """
     exponent = check_positive("noise", noise)
     numbers = _as_numbers("clean", clean)
-    check_memory(_BYTES_PER_NUMBER * numbers.size, f"clean of shape {numbers.shape}", "give a smaller picture")
+    check_memory(BYTES_PER_NUMBER * numbers.size, f"clean of shape {numbers.shape}", "give a smaller picture")
     y = numbers.astype(bool)
     t = np.random.default_rng(check_seed(seed)).random(y.shape) ** exponent
     return np.where(y, 1.0 - t, t)
@@ -92,10 +90,10 @@ def add_noise(clean: ArrayLike, *, noise: float = NOISE, seed: int) -> FloatArra
 def denoising_model(
     observed: ArrayLike, *, coupling: float = COUPLING, data_weight: float = DATA_WEIGHT
 ) -> MarkovRandomField:
-    """The posterior of the labels Y of -1 or 1 given grey values X (rows, cols) from 0, black, to 1, white.
+    """The posterior of the labels Y of -1 or 1 given gray values X (rows, cols) from 0, black, to 1, white.
 
     It is ``p(Y | X) ~ exp(coupling sum_ij Y_i Y_j + data_weight sum_i (2 X_i - 1) Y_i)`` on the grid of the pixels.
-    Variable ``r * cols + c`` of the model is the pixel at row r and column c; state 1 is white. A ValueError if a grey
+    Variable ``r * cols + c`` of the model is the pixel at row r and column c; state 1 is white. A ValueError if a gray
     value is outside [0, 1] or a weight is negative, a ResourceError if the picture is too large for the memory.
 
     Examples
@@ -103,7 +101,7 @@ def denoising_model(
     >>> denoising_model(np.full((80, 120), 0.5))
     MarkovRandomField(9,600 variables of 2 states, 19,000 edges)
     """
-    x = check_grey(observed, "observed")
+    x = check_gray(observed, "observed")
     check_size(*x.shape)
     weight = check_strength("data_weight", data_weight)
     strength = check_strength("coupling", coupling)
@@ -113,16 +111,16 @@ def denoising_model(
 def check_strength(name: str, value: float) -> float:
     """A coupling or the weight of the data as a float, so small that what it is multiplied with stays finite."""
     strength = check_positive(name, value, or_zero=True)
-    if strength > _LARGEST_STRENGTH:
-        raise ValueError(f"{name} must be a number from 0 to {_LARGEST_STRENGTH:g}, got {describe(value)}")
+    if strength > LARGEST_STRENGTH:
+        raise ValueError(f"{name} must be a number from 0 to {LARGEST_STRENGTH:g}, got {describe(value)}")
     return strength
 
 
-def check_grey(image: ArrayLike, name: str = "image") -> FloatArray:
-    """Grey values, after a check that they are from 0 to 1."""
-    x = as_grey(image, name)
+def check_gray(image: ArrayLike, name: str = "image") -> FloatArray:
+    """Gray values, after a check that they are from 0 to 1."""
+    x = as_gray(image, name)
     if x.min() < 0.0 or x.max() > 1.0:
-        raise ValueError(f"{name} must have grey values from 0 to 1, got {x.min():g} to {x.max():g}")
+        raise ValueError(f"{name} must have gray values from 0 to 1, got {x.min():g} to {x.max():g}")
     return x
 
 
@@ -139,7 +137,7 @@ def data_scores(
     """The score (rows, cols, K) of every label at every pixel, and how probable it is that the pixel is no outlier.
 
     ``-2 data_weight (x - level)^2``, the logarithm of a normal density of variance ``1 / (4 data_weight)``; a share of
-    ``outliers`` has any grey value instead, so that one bad pixel does not outweigh its neighbors.
+    ``outliers`` has any gray value instead, so that one bad pixel does not outweigh its neighbors.
     """
     scores = -2.0 * data_weight * (observed[..., None] - levels) ** 2
     if not outliers:
@@ -160,7 +158,7 @@ def label_model(
     reach: float | None = None,
     outliers: float = 0.0,
 ) -> MarkovRandomField:
-    """The posterior of labels with grey levels, which for two labels at 0 and 1 is that of :func:`denoising_model`.
+    """The posterior of labels with gray levels, which for two labels at 0 and 1 is that of :func:`denoising_model`.
 
     With the level l(y) of a label, the agreement a(y, z) of two, and no outliers (see :func:`data_scores`),
 
@@ -179,10 +177,10 @@ def label_model(
 
 def check_size(rows: int, cols: int, num_labels: int = 2) -> None:
     """Refuse a picture that does not fit the memory, before anything is allocated for it."""
-    # Two tables of K x K for every pixel, a few copies of them; measured at 8 and 16 labels.
-    per_pixel = _BYTES_PER_PIXEL + (70 * num_labels**2 if num_labels > 2 else 0)
+    per_pixel = BYTES_PER_PIXEL + (BYTES_PER_PAIR_OF_LABELS * num_labels**2 if num_labels > 2 else 0)
     fitting = math.isqrt(int(available_memory() / 2 / per_pixel))
-    what, ways_out = f"a picture of {cols}x{rows} pixels", []
+    what = f"a picture of {cols}x{rows} pixels"
+    ways_out: list[str] = []
     if num_labels > 2:
         what += f" with {num_labels:,} labels"
         ways_out.append("ask for fewer labels")

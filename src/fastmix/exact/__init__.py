@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from fastmix.exact.draw_exact import draw_exact
+from fastmix.exact.elimination import ModelElimination, plan_model_elimination
 from fastmix.exact.enumeration import Enumeration, enumerate_model
-from fastmix.exact.junction_tree import JunctionTree, plan_junction_tree
-from fastmix.exact.solver import ExactPlan, ExactResult, draw_exact, infer_exact, plan_exact
+from fastmix.exact.solver import ExactPlan, ExactResult, infer_exact, plan_exact
 
 __all__ = [
     "Enumeration",
     "ExactPlan",
     "ExactResult",
-    "JunctionTree",
+    "ModelElimination",
     "draw_exact",
     "enumerate_model",
     "infer_exact",
     "plan_exact",
-    "plan_junction_tree",
+    "plan_model_elimination",
 ]

@@ -13,18 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import FloatArray, IntArray, read_only, read_only_fields
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._jit import njit
 from fastmix.errors import ImpossibleModelError
-from fastmix.exact.junction_tree import JunctionTree, model_factors, plan_tree
-from fastmix.exact.program import Answer
+from fastmix.exact.elimination import ModelElimination, model_factors, plan_elimination
+from fastmix.exact.program import Calibration
+from fastmix.exact.tuning import (
+    SECONDS_PER_LEAF,
+    UNIFORMS_AT_ONCE,
+)
 from fastmix.model import MarkovRandomField
 
-__all__ = ["Leaves", "PrunedTree", "sum_down", "sum_up"]
-
-_SECONDS_PER_LEAF = 4e-7
-_DRAWN = 1 << 20  # random numbers at a time
+__all__ = ["Leaves", "PrunedElimination", "sum_down", "sum_up"]
 
 
 class Leaves(NamedTuple):
@@ -44,21 +45,23 @@ class Leaves(NamedTuple):
 
     @classmethod
     def of(cls, model: MarkovRandomField, removed: IntArray, neighbors: IntArray) -> Leaves:
-        """From what :func:`fastmix.graphs.basics.strip_leaves` gives."""
-        low, high = np.minimum(removed, neighbors), np.maximum(removed, neighbors)
+        """The leaves of a model, from what :func:`fastmix.graphs.trees.strip_leaves` gives."""
+        low = np.minimum(removed, neighbors)
+        high = np.maximum(removed, neighbors)
         n = model.num_variables
         edges = np.searchsorted(model.edges[:, 0] * n + model.edges[:, 1], low * n + high)
         edges[neighbors < 0] = 0
         starts = model.pairwise_offsets[edges]
-        states, first = model.num_states, removed < neighbors
+        states = model.num_states
+        first = removed < neighbors
         own = np.where(first, states[neighbors], 1)
         other = np.where(first, 1, states[removed])
-        return cls(removed, neighbors, starts, own, other, states, model.unary_offsets)
+        return read_only_fields(cls(removed, neighbors, starts, own, other, states, model.unary_offsets))
 
 
 @dataclass(frozen=True, eq=False)
-class PrunedTree(JunctionTree):
-    """The elimination of a model whose hanging trees are summed out first; ``tree`` is for what is left."""
+class PrunedElimination(ModelElimination):
+    """The elimination of a model whose hanging trees are summed out first; ``elimination`` is for what is left."""
 
     core: MarkovRandomField  # the variables that are left, their edges and all factors
     leaves: Leaves
@@ -69,31 +72,37 @@ class PrunedTree(JunctionTree):
     @classmethod
     def plan(
         cls, model: MarkovRandomField, removed: IntArray, neighbors: IntArray, memory_limit: float, clock: Clock
-    ) -> PrunedTree:
-        """From what :func:`fastmix.graphs.basics.strip_leaves` gives."""
+    ) -> PrunedElimination:
+        """The plan for a model, from what :func:`fastmix.graphs.trees.strip_leaves` gives."""
         left = np.ones(model.num_variables, dtype=bool)
         left[removed] = False
-        number, kept = np.cumsum(left) - 1, left[model.edges].all(axis=1)
+        number = np.cumsum(left) - 1
+        kept = left[model.edges].all(axis=1)
         unary = np.flatnonzero(np.repeat(left, model.num_states))
         pairs = np.flatnonzero(np.repeat(kept, np.diff(model.pairwise_offsets)))
         core = MarkovRandomField(
-            model.num_states[left], model.log_unary[unary], number[model.edges[kept]], model.log_pairwise[pairs],
-            scope_starts=model.structure.scope_starts, scope_variables=number[model.structure.scope_variables],
+            model.num_states[left],
+            model.log_unary[unary],
+            number[model.edges[kept]],
+            model.log_pairwise[pairs],
+            scope_starts=model.structure.scope_starts,
+            scope_variables=number[model.structure.scope_variables],
             log_factors=model.log_factors,
-        )  # fmt: skip
-        tree = plan_tree(model_factors(core), memory_limit=memory_limit, clock=clock)
+        )
+        elimination = plan_elimination(model_factors(core), memory_limit=memory_limit, clock=clock)
         leaves = Leaves.of(model, removed, neighbors)
-        return cls(model, tree, core, leaves, np.flatnonzero(left), unary, pairs)
+        return cls(model, elimination, core, leaves, np.flatnonzero(left), unary, pairs)
 
     @property
     def treewidth(self) -> int:
-        """As without leaves, but that these have width 1."""
+        """Largest clique minus one: that of what is left, and at least 1 where a leaf has a neighbor."""
         return max(super().treewidth, int((self.leaves.neighbors >= 0).any()))
 
     @property
     def total_entries(self) -> float:
         """Entries of all cliques."""
-        counts, neighbors = self.model.num_states.astype(float), self.leaves.neighbors
+        counts = self.model.num_states.astype(float)
+        neighbors = self.leaves.neighbors
         beside = np.where(neighbors >= 0, counts[neighbors], 1.0)
         return super().total_entries + float(counts[self.leaves.variables] @ beside)
 
@@ -105,24 +114,29 @@ class PrunedTree(JunctionTree):
     @property
     def seconds(self) -> float:
         """Estimate of the time that :meth:`calibrate` takes."""
-        return super().seconds + _SECONDS_PER_LEAF * len(self.leaves.variables)
+        return super().seconds + SECONDS_PER_LEAF * len(self.leaves.variables)
 
-    def calibrate(self, clock: Clock = NO_LIMIT, *, edge_marginals: bool = True) -> Answer:
-        """The answer for what is left, and from it that for the leaves."""
-        model, (unary, core) = self.model, self._sum_leaves()
-        answer = core.calibrate(clock, edge_marginals=edge_marginals)
-        nodes, pairs = np.zeros(len(model.log_unary)), np.zeros(len(model.log_pairwise))
-        nodes[self.unary_positions], pairs[self.pairwise_positions] = answer.marginals, answer.factor_marginals
-        sum_down(self.leaves, unary, model.log_pairwise, nodes, pairs, np.empty(int(model.num_states.max())))
-        return answer._replace(marginals=nodes, factor_marginals=pairs)
+    def calibrate(self, clock: Clock = NO_LIMIT, *, edge_marginals: bool = True) -> Calibration:
+        """Log Z, node and edge marginals: those of what is left first, and from them those of the leaves."""
+        model = self.model
+        unary, core = self._sum_leaves()
+        found = core.calibrate(clock, edge_marginals=edge_marginals)
+        nodes = np.zeros(len(model.log_unary))
+        nodes[self.unary_positions] = found.marginals
+        pairs = np.zeros(len(model.log_pairwise))
+        pairs[self.pairwise_positions] = found.factor_marginals
+        sum_down(self.leaves, unary, read_only(model.log_pairwise), nodes, pairs, np.empty(int(model.num_states.max())))
+        return found._replace(marginals=nodes, factor_marginals=pairs)
 
     def draw(self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT) -> IntArray:
-        """What is left is drawn first, and leaves given their neighbors."""
-        model, (unary, core) = self.model, self._sum_leaves()
+        """Independent exact configurations (num_draws, n): what is left first, then leaves given their neighbors."""
+        model = self.model
+        unary, core = self._sum_leaves()
         states = np.zeros((num_draws, model.num_variables), dtype=np.int64)
         states[:, self.variables] = core.draw(num_draws, rng, clock)
         weights = np.empty(int(model.num_states.max()))
-        stop, rows = len(self.leaves.variables), max(1, _DRAWN // max(1, num_draws))
+        stop = len(self.leaves.variables)
+        rows = max(1, UNIFORMS_AT_ONCE // max(1, num_draws))
         while stop:
             clock.check()
             uniforms = rng.random((min(rows, stop), num_draws))
@@ -130,27 +144,35 @@ class PrunedTree(JunctionTree):
             stop -= len(uniforms)
         return states
 
-    def _sum_leaves(self) -> tuple[FloatArray, JunctionTree]:
-        """Unaries with the hanging trees summed into them, and the tree of what is left."""
-        model, leaves = self.model, self.leaves
+    def _sum_leaves(self) -> tuple[FloatArray, ModelElimination]:
+        """Unaries with the hanging trees summed into them, and the elimination of what is left."""
+        model = self.model
         unary = model.log_unary.copy()
-        sums, scales = np.empty((2, int(model.num_states.max()))), np.empty(len(leaves.variables))
-        log_scale = float(sum_up(leaves, unary, model.log_pairwise, sums, scales))
+        sums = np.empty((2, int(model.num_states.max())))
+        scales = np.empty(len(self.leaves.variables))
+        log_scale = float(sum_up(self.leaves, unary, read_only(model.log_pairwise), sums, scales))
         if log_scale == -np.inf:
             raise ImpossibleModelError(
                 "no configuration has positive probability: hard constraints contradict each other"
             )
-        tables = unary[self.unary_positions], model.log_pairwise[self.pairwise_positions], model.log_factors
-        return unary, JunctionTree(self.core._sibling(*tables, model.log_constant + log_scale), self.tree)
+        core = self.core._sibling(
+            unary[self.unary_positions],
+            model.log_pairwise[self.pairwise_positions],
+            model.log_factors,
+            model.log_constant + log_scale,
+        )
+        return unary, ModelElimination(core, self.elimination)
 
 
 @njit(cache=True)
 def _weigh(unary, first, count, tables, start, step, weights):  # type: ignore[no-untyped-def]
-    """Weights of the states of a leaf, the largest 1, given a state of its neighbor; the log of that scale, their sum.
+    """The log of the largest weight of the states of a leaf, given a state of its neighbor, and the sum over it.
 
-    The entries of the table for that state begin at ``start``; below 0 there is no neighbor.
+    ``weights`` receives the weights, the largest as 1. The entries of the table for the state of the neighbor begin at
+    ``start``; below 0 there is no neighbor.
     """
-    high, total = -np.inf, 0.0
+    high = -np.inf
+    total = 0.0
     for a in range(count):
         weights[a] = unary[first + a] if start < 0 else unary[first + a] + tables[start + a * step]
         high = max(high, weights[a])
@@ -162,15 +184,20 @@ def _weigh(unary, first, count, tables, start, step, weights):  # type: ignore[n
 
 @njit(cache=True, nogil=True)
 def sum_up(leaves, unary, tables, scratch, scales):  # type: ignore[no-untyped-def]
-    """Sum the leaves out into ``unary``, in place; the log of the scales taken out, -inf where nothing is possible.
+    """The log of the scales taken out while leaves are summed into ``unary``, in place; -inf if nothing is possible.
 
     ``scales`` (one per leaf) receives the terms of that log; ``scratch`` is (2, most states).
     """
-    sums, weights = scratch[0], scratch[1]
-    result, carry = 0.0, 0.0  # compensated: a million terms
+    sums = scratch[0]
+    weights = scratch[1]
+    result = 0.0
+    carry = 0.0  # compensated: a million terms
     for k in range(len(leaves.variables)):
-        v, w = leaves.variables[k], leaves.neighbors[k]
-        a0, count, step = leaves.offsets[v], leaves.counts[v], leaves.own[k]
+        v = leaves.variables[k]
+        w = leaves.neighbors[k]
+        a0 = leaves.offsets[v]
+        count = leaves.counts[v]
+        step = leaves.own[k]
         width = 1 if w < 0 else leaves.counts[w]
         top = -np.inf
         for b in range(width):
@@ -195,8 +222,11 @@ def sum_up(leaves, unary, tables, scratch, scales):  # type: ignore[no-untyped-d
 def sum_down(leaves, unary, tables, nodes, edges, weights):  # type: ignore[no-untyped-def]
     """Fill in the marginals of the leaves and of their edges, from those of the variables that are left."""
     for k in range(len(leaves.variables) - 1, -1, -1):
-        v, w = leaves.variables[k], leaves.neighbors[k]
-        a0, count, step = leaves.offsets[v], leaves.counts[v], leaves.own[k]
+        v = leaves.variables[k]
+        w = leaves.neighbors[k]
+        a0 = leaves.offsets[v]
+        count = leaves.counts[v]
+        step = leaves.own[k]
         for a in range(count):
             nodes[a0 + a] = 0.0
         for b in range(1 if w < 0 else leaves.counts[w]):
@@ -213,17 +243,21 @@ def sum_down(leaves, unary, tables, nodes, edges, weights):  # type: ignore[no-u
 
 @njit(cache=True, nogil=True)
 def _draw_down(leaves, unary, tables, states, uniforms, stop, weights):  # type: ignore[no-untyped-def]
-    """Draw leaves given what is drawn already, the last of ``stop`` first; uniforms (leaves, draws)."""
+    """Fill in draws of the leaves given their neighbors, in reverse order of summation, by uniforms (leaves, draws)."""
     for row in range(len(uniforms)):
         k = stop - 1 - row
-        v, w = leaves.variables[k], leaves.neighbors[k]
-        a0, count, step = leaves.offsets[v], leaves.counts[v], leaves.own[k]
+        v = leaves.variables[k]
+        w = leaves.neighbors[k]
+        a0 = leaves.offsets[v]
+        count = leaves.counts[v]
+        step = leaves.own[k]
         for d in range(uniforms.shape[1]):
             start = -1 if w < 0 else leaves.starts[k] + states[d, w] * leaves.other[k]
             _, total = _weigh(unary, a0, count, tables, start, step, weights)
             for a in range(count):
                 weights[a] /= total
-            state, left = 0, uniforms[row, d] - weights[0]
+            state = 0
+            left = uniforms[row, d] - weights[0]
             while left >= 0.0 and state < count - 1:
                 state += 1
                 left -= weights[state]

@@ -1,32 +1,41 @@
-"""The sequence of sums of products of two tables that eliminates all variables, with layouts that make it fast."""
+"""The plan of sums of products of two tables that eliminates all variables, with layouts that make it fast."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastmix._arrays import FloatArray
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.exact.search import Order
+from fastmix.exact.search import EliminationOrder
+from fastmix.exact.tuning import (
+    JOIN_CANDIDATES,
+    MAX_JOINED_ENTRIES,
+    MAX_OVERSIZE,
+    MIN_LAYOUT_ENTRIES,
+    MIN_LOOP_ORDER_ENTRIES,
+    NS_COPY,
+    NS_LONG_RUNS,
+    NS_MATRICES,
+    NS_OWN_INSIDE,
+    NS_RUNS,
+    NS_SHARED_INSIDE,
+    NS_SHORT_RUNS,
+    PROTECTED_RUN_ENTRIES,
+    SMALL_CLIQUE_SHARE,
+    VARIABLES_PER_PLANNING_CHECK,
+)
 
 if TYPE_CHECKING:
     from fastmix.exact.program import Program
 
-__all__ = ["Factors", "Row", "Sequence", "Step", "merge", "strides"]
+__all__ = ["AxisRow", "EliminationPlan", "Factors", "ProductStep", "merge", "strides"]
 
 
-Row = tuple[int, int, int, int]  # the size of an axis, and its strides in three tables
-
-
-_JOINED = 256  # entries up to which the factors of one variable are joined beforehand
-_SMALL_SHARE = 64  # of a clique that its factors may take when joined
-_LAYOUT_ENTRIES = 1 << 15  # of a clique whose layouts are chosen with care
-_RUN = 64  # entries of the innermost run of a table that is kept
-_WASTE = 4  # times the memory that a table needs, which it may get
-_CHECK = 256  # variables planned between two looks at the clock
+AxisRow = tuple[int, int, int, int]  # the size of an axis, and its strides in three tables
 
 
 class Factors(NamedTuple):
@@ -36,31 +45,65 @@ class Factors(NamedTuple):
     the last variable of a scope fastest; -inf forbids.
     """
 
-    num_states: Items[int]
-    scopes: Items[tuple[int, ...]]
+    num_states: Sequence[int]
+    scopes: Sequence[tuple[int, ...]]
     values: FloatArray
 
 
 @dataclass(eq=False)
-class Step:
+class ProductStep:
     """``out`` = sum of ``first`` times ``second`` over ``rows``; in place where ``out`` is ``first``."""
 
     out: int
     first: int
     second: int  # -1 for a table of ones
-    rows: list[Row]
+    rows: list[AxisRow]
     entries: float
     gemm: tuple[int, int, int, int] | None = None  # number and sizes of matrix products, where it is that
 
 
-class Sequence:
-    """What is to be done: goes through an order of elimination and writes the steps.
+class _Layout(NamedTuple):
+    """Orders of the axes of two tables and of their product, and whether the product is one of matrices."""
+
+    nanoseconds: float
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    out: tuple[int, ...]
+    gemm: bool = False
+
+
+class _Axes(NamedTuple):
+    """The variables of a product of two tables: of the second alone, of both, of the first alone, and summed out."""
+
+    new: tuple[int, ...]
+    shared: tuple[int, ...]
+    own: tuple[int, ...]
+    sums: tuple[int, ...]
+
+
+class _PlannedProduct(NamedTuple):
+    """The tables of a step by number, before their layouts are known."""
+
+    out: int
+    first: int
+    second: int
+    gemm: bool
+
+
+class EliminationPlan:
+    """The steps that eliminate all variables of some factors in a given order, and the memory they take.
 
     A table has two layouts: ``computed``, the order of axes in which it is best computed, and ``scopes``, that in which
     it is best read and stored, the outermost axis first. The second is known when the table is used, after the first.
+
+    1. Every factor belongs to the first of its variables in the order.
+    2. Variable by variable, the tables that have it are joined until two are left, whose product is summed over it. The
+       result belongs to the next of its variables.
+    3. With all layouts known, the products become steps, loops over axes with strides in three tables.
+    4. Derivatives are given places, and the memory of a run is added up.
     """
 
-    def __init__(self, factors: Factors, order: Order, clock: Clock = NO_LIMIT) -> None:
+    def __init__(self, factors: Factors, order: EliminationOrder, clock: Clock = NO_LIMIT) -> None:
         self.factors = factors
         self.states = [int(s) for s in factors.num_states]
         self.factor_sizes = [math.prod([self.states[v] for v in scope]) for scope in factors.scopes]
@@ -72,18 +115,33 @@ class Sequence:
         self.scopes: list[tuple[int, ...]] = []
         self.sizes: list[int] = []  # their entries
         self.leaves: dict[int, list[int]] = {}  # tables that are factors joined: the numbers of these
-        self.plain: list[tuple[int, int, int, bool]] = []
+        self.products: list[_PlannedProduct] = []
         self.last: list[tuple[int, ...]] = [()] * len(order_list)  # by variable, the tables whose product is summed
         self.num_runs = 0
         self.program: Program | None = None  # made for the first run
+        self._eliminate(order_list, clock)  # steps 1 and 2
+        self.steps = [self._step(*product) for product in self.products]  # step 3
+        # Tables that are computed in another layout than they are stored in: how they get there.
+        self.moves = {
+            t: merge(self.states, scope, strides(self.states, scope), {}, strides(self.states, stored))
+            for t, (scope, stored) in enumerate(zip(self.computed, self.scopes, strict=True))
+            if scope != stored and t not in self.leaves
+        }
+        # Where the derivatives by tables are kept, and by those that are moved in the layout they are computed in.
+        self.slopes, self.moved_slopes, self.num_slopes = self._place_slopes()  # step 4
+        self.required_bytes = self._count_bytes()  # peak memory of a run forward and backward
+        self.leaf_entries = self._leaf_entries()
+
+    def _eliminate(self, order: list[int], clock: Clock) -> None:
+        """Plan the products of tables that sum out all variables in their order."""
         place = self.place
-        own: list[list[int]] = [[] for _ in order_list]
-        for f, scope in enumerate(factors.scopes):
+        own: list[list[int]] = [[] for _ in order]
+        for f, scope in enumerate(self.factors.scopes):
             if scope:
                 own[min(scope, key=place.__getitem__)].append(f)
-        waiting: list[list[int]] = [[] for _ in order_list]
-        for p, v in enumerate(order_list):
-            if p % _CHECK == 0:
+        waiting: list[list[int]] = [[] for _ in order]
+        for p, v in enumerate(order):
+            if p % VARIABLES_PER_PLANNING_CHECK == 0:
                 clock.check()
             items = self._join(waiting[v], self._add_leaves(own[v], waiting[v]))
             self.last[v] = tuple(items)
@@ -92,26 +150,19 @@ class Sequence:
             out = self._product(items[0], items[1] if len(items) > 1 else -1, v)
             if self.computed[out]:
                 waiting[min(self.computed[out], key=place.__getitem__)].append(out)
-        self.steps = [self._step(*step) for step in self.plain]
-        # Tables that are computed in another layout than they are stored in: how they get there.
-        self.moves = {
-            t: merge(self.states, scope, strides(self.states, scope), {}, strides(self.states, stored))
-            for t, (scope, stored) in enumerate(zip(self.computed, self.scopes, strict=True))
-            if scope != stored and t not in self.leaves
-        }
-        # Where the derivatives by tables are kept, and by those that are moved in the layout they are computed in.
-        self.slopes, self.moved_slopes, self.num_slopes = self._place_slopes()
+
+    def _count_bytes(self) -> int:
+        """Peak memory of a run forward and backward, in bytes."""
         moved = max([self.sizes[t] for t in self.moves], default=0)
         tables = sum(self.sizes) + max(self.sizes, default=0) + moved + self.num_slopes
         leaves = sum([self.sizes[t] for t in self.leaves])
         # Beside the tables and their derivatives: the values of the factors and their marginals, and two arrays more
         # while leaves are normalized and marginals copied.
         required = 8.0 * (tables + leaves + max(leaves, sum(self.factor_sizes)) + 2.0 * sum(self.factor_sizes))
-        self.required_bytes = int(min(required, 2.0**62))  # peak memory of a run forward and backward
-        self.leaf_entries = self._leaf_entries()
+        return int(min(required, 2.0**62))
 
     def _leaf_entries(self) -> float:
-        """Entries visited while leaves are joined from factors and marginals of variables and pairs are read off them.
+        """Number of entries visited to make leaves from factors, and to read marginals of variables and pairs off them.
 
         Each factor is added to the whole table of its leaf, and each marginal is a sum over all of it.
         """
@@ -126,18 +177,21 @@ class Sequence:
         return entries
 
     def _table(self, scope: tuple[int, ...]) -> int:
+        """The number of a new table over a scope."""
         self.computed.append(scope)
         self.scopes.append(scope)
         self.sizes.append(math.prod([self.states[v] for v in scope]))
         return len(self.computed) - 1
 
     def _add_leaves(self, members: list[int], messages: list[int]) -> list[int]:
-        """The factors of one variable, joined while they are small beside its clique."""
-        states, scopes, sizes = self.states, self.factors.scopes, self.factor_sizes
-        limit = _JOINED
+        """New tables for the factors of one variable, joined while they are small beside its clique."""
+        states = self.states
+        scopes = self.factors.scopes
+        sizes = self.factor_sizes
+        limit = MAX_JOINED_ENTRIES
         if messages and len(members) > 1:
             clique = {v for t in messages for v in self.computed[t]}.union(*[scopes[f] for f in members])
-            limit = max(limit, math.prod([states[v] for v in clique]) // _SMALL_SHARE)
+            limit = max(limit, math.prod([states[v] for v in clique]) // SMALL_CLIQUE_SHARE)
         groups: list[tuple[set[int], list[int]]] = []
         for f in sorted(members, key=lambda f: -sizes[f]):
             for union, group in groups:
@@ -163,7 +217,7 @@ class Sequence:
                 within = [m for m in messages if set(self.computed[t]).issubset(self.computed[m])]
                 if within:
                     smallest = min(within, key=self.sizes.__getitem__)
-                    self.plain.append((smallest, smallest, t, False))
+                    self.products.append(_PlannedProduct(smallest, smallest, t, False))
                     items.remove(t)
         if len(items) > 2:
             by_scope: dict[frozenset[int], int] = {}
@@ -173,76 +227,118 @@ class Sequence:
             items = list(by_scope.values())
         while len(items) > 2:
             items.sort(key=self.sizes.__getitem__)
-            best, pair = math.inf, (0, 1)
-            for i in range(min(len(items), 12)):
-                for j in range(i):
-                    scope = self.computed[items[i]]
-                    union = self.sizes[items[i]] * math.prod(
-                        [self.states[v] for v in self.computed[items[j]] if v not in scope]
-                    )
-                    if union < best:
-                        best, pair = union, (j, i)
-            second, first = items.pop(pair[1]), items.pop(pair[0])
-            items.append(self._product(second, first))
+            first, second = self._smallest_union(items[:JOIN_CANDIDATES])
+            larger = items.pop(second)
+            smaller = items.pop(first)
+            items.append(self._product(larger, smaller))
         if len(items) == 2 and self.sizes[items[0]] < self.sizes[items[1]]:
             items.reverse()
         return items
 
+    def _smallest_union(self, items: list[int]) -> tuple[int, int]:
+        """Places, ascending, of the two tables whose product has the fewest entries."""
+        best = math.inf
+        pair = (0, 1)
+        for i in range(len(items)):
+            scope = self.computed[items[i]]
+            for j in range(i):
+                added = [self.states[v] for v in self.computed[items[j]] if v not in scope]
+                union = self.sizes[items[i]] * math.prod(added)
+                if union < best:
+                    best = union
+                    pair = (j, i)
+        return pair
+
     def _product(self, first: int, second: int, summed: int = -1) -> int:
-        """The table of the product, summed over one variable, with the layouts that make it the fastest."""
+        """The number of the table of a product, summed over one variable, with the layouts that make it the fastest."""
         a = self.computed[first]
         b = self.computed[second] if second >= 0 else ()
-        new = tuple([v for v in b if v not in a])
-        shared = tuple([v for v in a if v in b and v != summed])
-        own = tuple([v for v in a if v not in b and v != summed])
-        sums = (summed,) if summed >= 0 else ()
-        size = {name: math.prod([self.states[v] for v in c]) for name, c in (("b", shared), ("m", own), ("n", new))}
-        count = self.states[summed] if summed >= 0 else 1
-        entries = size["b"] * size["m"] * size["n"] * count
+        axes = _Axes(
+            new=tuple([v for v in b if v not in a]),
+            shared=tuple([v for v in a if v in b and v != summed]),
+            own=tuple([v for v in a if v not in b and v != summed]),
+            sums=(summed,) if summed >= 0 else (),
+        )
         gemm = False
-        scope = new + shared + own
-        if second >= 0 and entries >= _LAYOUT_ENTRIES:
-            plain = tuple([v for v in a if v != summed])
-            # For each way the layouts of the two tables and of the product, and the time by entry.
-            ways: list[tuple[float, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]] = []
-            # The innermost run stays: new variables go outside of it, so that those next to be summed are not in it.
-            cut, run = len(plain), 1
-            while cut and run < _RUN:
-                cut -= 1
-                run *= self.states[plain[cut]]
-            for out in (plain[:cut] + new + plain[cut:], scope, new + plain):
-                bare = b if second not in self.leaves else tuple([v for v in a if v in b]) + new
-                rows = merge(self.states, new + a, *[strides(self.states, c) for c in (a, bare, out)])
-                run = max([row[0] for row in rows if max(row[1:]) <= 1], default=1)
-                rate = 1.9 if run >= 16 else 2.8 if run >= 8 else 6.0  # nanoseconds for all three sums
-                ways.append((rate * entries, a, bare, out, False))
-            # Where a table is copied, what is summed last goes innermost.
-            own, shared, new = [tuple(sorted(c, key=self.place.__getitem__)) for c in (own, shared, new)]
-            if size["b"] >= 16:
-                ways.append((2.0 * entries, sums + own + shared, sums + new + shared, new + own + shared, False))
-            if size["m"] >= 16:
-                ways.append((1.8 * entries, shared + sums + own, shared + sums + new, shared + new + own, False))
-            if sums and min(count, size["m"], size["n"]) >= 4 and count * size["m"] * size["n"] >= 2048:
-                ways.append((0.5 * entries, shared + own + sums, shared + sums + new, shared + own + new, True))
-            costs = []
-            for cost, x, y, _, _ in ways:
-                for t, layout in ((first, x), (second, y)):
-                    if layout != self.computed[t] and t not in self.leaves:
-                        cost += 8.0 * self.sizes[t]
-                costs.append(cost)
-            _, self.scopes[first], self.scopes[second], scope, gemm = ways[costs.index(min(costs))]
+        scope = axes.new + axes.shared + axes.own
+        entries = math.prod([self.states[v] for v in scope + axes.sums])
+        if second >= 0 and entries >= MIN_LAYOUT_ENTRIES:
+            layout = self._choose_layout(first, second, axes, entries)
+            self.scopes[first] = layout.first
+            self.scopes[second] = layout.second
+            scope = layout.out
+            gemm = layout.gemm
         out_table = self._table(scope)
-        self.plain.append((out_table, first, second, gemm))
+        self.products.append(_PlannedProduct(out_table, first, second, gemm))
         return out_table
 
-    def _step(self, out: int, first: int, second: int, gemm: bool) -> Step:
+    def _choose_layout(self, first: int, second: int, axes: _Axes, entries: int) -> _Layout:
+        """The layout of two tables and their product that takes the least time, copies included."""
+        layouts = self._layouts_as_stored(first, second, axes, entries) + self._layouts_of_copies(axes, entries)
+        costs = []
+        for layout in layouts:
+            cost = layout.nanoseconds
+            for t, scope in ((first, layout.first), (second, layout.second)):
+                if scope != self.computed[t] and t not in self.leaves:
+                    cost += NS_COPY * self.sizes[t]
+            costs.append(cost)
+        return layouts[costs.index(min(costs))]
+
+    def _layouts_as_stored(self, first: int, second: int, axes: _Axes, entries: int) -> list[_Layout]:
+        """Layouts in which tables that were computed stay as they are, and leaves follow the first table."""
+        a = self.computed[first]
+        b = self.computed[second]
+        new = axes.new
+        kept = tuple([v for v in a if v not in axes.sums])
+        # The innermost run stays: new variables go outside of it, so that those next to be summed are not in it.
+        cut = len(kept)
+        run = 1
+        while cut and run < PROTECTED_RUN_ENTRIES:
+            cut -= 1
+            run *= self.states[kept[cut]]
+        if second in self.leaves:
+            b = tuple([v for v in a if v in b]) + new
+        result = []
+        for out in (kept[:cut] + new + kept[cut:], new + axes.shared + axes.own, new + kept):
+            rows = merge(self.states, new + a, *[strides(self.states, scope) for scope in (a, b, out)])
+            run = max([row[0] for row in rows if max(row[1:]) <= 1], default=1)
+            if run >= 16:
+                rate = NS_LONG_RUNS
+            elif run >= 8:
+                rate = NS_RUNS
+            else:
+                rate = NS_SHORT_RUNS
+            result.append(_Layout(rate * entries, a, b, out))
+        return result
+
+    def _layouts_of_copies(self, axes: _Axes, entries: int) -> list[_Layout]:
+        """Layouts of tables that may have to be copied, in which what is summed last is innermost."""
+        new, shared, own = [tuple(sorted(some, key=self.place.__getitem__)) for some in axes[:3]]
+        sums = axes.sums
+        num_new, num_shared, num_own, num_summed = [math.prod([self.states[v] for v in some]) for some in axes]
+        result = []
+        if num_shared >= 16:
+            cost = NS_SHARED_INSIDE * entries
+            result.append(_Layout(cost, sums + own + shared, sums + new + shared, new + own + shared))
+        if num_own >= 16:
+            cost = NS_OWN_INSIDE * entries
+            result.append(_Layout(cost, shared + sums + own, shared + sums + new, shared + new + own))
+        if sums and min(num_summed, num_own, num_new) >= 4 and num_summed * num_own * num_new >= 2048:
+            cost = NS_MATRICES * entries
+            result.append(_Layout(cost, shared + own + sums, shared + sums + new, shared + own + new, gemm=True))
+        return result
+
+    def _step(self, out: int, first: int, second: int, gemm: bool) -> ProductStep:
+        """The loops of a product, in the layouts of its tables."""
         states = self.states
         a = self.scopes[first]
         b = self.scopes[second] if second >= 0 else ()
         o = self.scopes[out] if out == first else self.computed[out]
         order = tuple([v for v in b if v not in a]) + a
         entries = math.prod([states[v] for v in order])
-        if len(order) > 1 and entries > 64:  # the layout of the largest table goes first: its axes merge
+        if (
+            len(order) > 1 and entries > MIN_LOOP_ORDER_ENTRIES
+        ):  # the layout of the largest table goes first: its axes merge
             largest = max((a, b, o), key=len)
             order = tuple([v for v in order if v not in largest]) + largest
         rows = merge(states, order, strides(states, a), strides(states, b), strides(states, o))
@@ -255,7 +351,7 @@ class Sequence:
                 math.prod([states[v] for v in a if v not in o]),
                 math.prod([states[v] for v in b if v not in a]),
             )
-        return Step(out, first, second, rows, float(entries), shape)
+        return ProductStep(out, first, second, rows, float(entries), shape)
 
     def _place_slopes(self) -> tuple[dict[int, int], dict[int, int], int]:
         """Places for derivatives by tables, going back through the steps, in both layouts, and the end.
@@ -275,7 +371,7 @@ class Sequence:
             for key in wanted:
                 size = self.sizes[key[0]]
                 k = bisect_left(free, (size, 0))
-                if k < len(free) and free[k][0] <= _WASTE * size:
+                if k < len(free) and free[k][0] <= MAX_OVERSIZE * size:
                     blocks[key] = free.pop(k)
                 else:
                     blocks[key] = size, end
@@ -285,13 +381,15 @@ class Sequence:
                     own = key
             if own in blocks:
                 insort(free, blocks[own])
-        slopes, moved = [{t: b[1] for (t, is_moved), b in blocks.items() if is_moved == k} for k in (False, True)]
+        slopes = {t: place for (t, is_moved), (_, place) in blocks.items() if not is_moved}
+        moved = {t: place for (t, is_moved), (_, place) in blocks.items() if is_moved}
         return slopes, moved, end
 
 
-def strides(states: Items[int], scope: tuple[int, ...]) -> dict[int, int]:
-    """By variable of a table, how far apart its states are; the last variable is fastest."""
-    step, steps = 1, {}
+def strides(states: Sequence[int], scope: tuple[int, ...]) -> dict[int, int]:
+    """Strides of a table by variable, in entries; the last variable is the fastest."""
+    step = 1
+    steps = {}
     for v in reversed(scope):
         steps[v] = step
         step *= states[v]
@@ -299,22 +397,29 @@ def strides(states: Items[int], scope: tuple[int, ...]) -> dict[int, int]:
 
 
 def merge(
-    states: Items[int], order: tuple[int, ...], a: dict[int, int], b: dict[int, int], o: dict[int, int]
-) -> list[Row]:
-    """Rows of sizes and strides of axes in three tables, those that follow each other in all of them as one."""
-    rows: list[Row] = []
-    size, x, y, z = 1, 0, 0, 0
+    states: Sequence[int], order: tuple[int, ...], a: dict[int, int], b: dict[int, int], o: dict[int, int]
+) -> list[AxisRow]:
+    """Sizes and strides of axes in three tables (rows), after axes that follow each other in all three are joined."""
+    rows: list[AxisRow] = []
+    size = 1
+    x = 0
+    y = 0
+    z = 0
     for v in order:
         n = states[v]
         if n == 1:
             continue
-        i, j, k = a.get(v, 0), b.get(v, 0), o.get(v, 0)
+        i = a.get(v, 0)
+        j = b.get(v, 0)
+        k = o.get(v, 0)
         if size > 1 and x == n * i and y == n * j and z == n * k:
             size *= n
         else:
             if size > 1:
                 rows.append((size, x, y, z))
             size = n
-        x, y, z = i, j, k
+        x = i
+        y = j
+        z = k
     rows.append((size, x, y, z))
     return rows

@@ -1,9 +1,9 @@
-"""The loop that runs a sequence of sums of products of two tables, in ordinary arithmetic or in logarithms.
+"""The loop that runs a plan of sums of products of two tables, in ordinary arithmetic or in logarithms.
 
 All tables lie in one flat array. A sum of products is given by where its three tables begin and by rows of a size and
 three strides, 0 where a table lacks the axes.
 
-The function runs compiled, on arrays, or as it is, on lists and views of memory: a sequence that is run once or twice
+The function runs compiled, on arrays, or as it is, on lists and views of memory: a plan that is run once or twice
 needs no compiler. Sums are in the order of the loops and nothing is fused, so that both give the same bits.
 """
 
@@ -26,7 +26,9 @@ SUM = 0
 SCALE = 1
 PRODUCT = 2
 
-_RUN = 8  # entries of an innermost loop that are worth views of their own
+#: Entries of an innermost loop from which on views of its own are worth it. Its effect is in the column `seconds` of
+#: ``benchmarks/exact.py``; it stands here because it is compiled into the loop.
+MIN_SLICE_LENGTH = 8
 
 
 def run_steps(
@@ -45,14 +47,23 @@ def run_steps(
     """
     for s in range(first, last):
         step = steps[s]
-        a, b, o, start, stop, kind, size, out = (
-            step[0], step[1], step[2], step[3], step[4], step[5], step[6], step[10],
-        )  # fmt: skip
+        a = step[0]
+        b = step[1]
+        o = step[2]
+        start = step[3]
+        stop = step[4]
+        kind = step[5]
+        size = step[6]
+        out = step[10]
         if arithmetic == LINEAR and out >= 0 and ranges[step[8]] + ranges[step[9]] > limits[2]:
             return UNDERFLOW
         inner = groups[stop - 1]
-        n, an, bn, on = inner[0], inner[1], inner[2], inner[3]
-        count, is_sum = 1, on == 0
+        n = inner[0]
+        an = inner[1]
+        bn = inner[2]
+        on = inner[3]
+        count = 1
+        is_sum = on == 0
         for d in range(start, stop - 1):
             digits[d - start] = 0
             count *= groups[d][0]
@@ -64,17 +75,25 @@ def run_steps(
             for i in range(o, o + size):
                 w[i] = 0.0 if arithmetic == LINEAR else -math.inf
         for turn in range(rounds):
-            ia, ib, io, away = a, b, o, 0
+            ia = a
+            ib = b
+            io = o
+            away = 0
             if turn == 1:  # the largest terms are known: add up the exponentials beside them
                 away = scratch - o
                 for i in range(scratch, scratch + size):
                     w[i] = 0.0
             for _ in range(count):
                 if arithmetic == LINEAR and kind != SCALE and on == 0:
-                    even, odd, third, fourth = 0.0, 0.0, 0.0, 0.0  # so that no term waits for the one before
+                    # Four sums, so that no term waits for the one before.
+                    even = 0.0
+                    odd = 0.0
+                    third = 0.0
+                    fourth = 0.0
                     m = n // 4 * 4
                     for i in range(0, m, 4):
-                        ja, jb = ia + i * an, ib + i * bn
+                        ja = ia + i * an
+                        jb = ib + i * bn
                         even += w[ja] * w[jb]
                         odd += w[ja + an] * w[jb + bn]
                         third += w[ja + 2 * an] * w[jb + 2 * bn]
@@ -82,8 +101,10 @@ def run_steps(
                     for i in range(m, n):
                         even += w[ia + i * an] * w[ib + i * bn]
                     w[io] += (even + odd) + (third + fourth)
-                elif arithmetic == LINEAR and n >= _RUN and on == 1 and an == 1 and bn <= 1:
-                    x, y, z = w[ia : ia + n], w[ib : ib + n], w[io : io + n]
+                elif arithmetic == LINEAR and n >= MIN_SLICE_LENGTH and on == 1 and an == 1 and bn <= 1:
+                    x = w[ia : ia + n]
+                    y = w[ib : ib + n]
+                    z = w[io : io + n]
                     factor = w[ib]
                     if kind == SCALE and bn == 0:
                         for i in range(n):
@@ -129,7 +150,8 @@ def run_steps(
         if not step[7]:
             continue
         least = 0.0 if arithmetic == LINEAR else -math.inf
-        high, low = least, math.inf
+        high = least
+        low = math.inf
         z = w[o : o + size]
         for i in range(size):
             high = max(high, z[i])

@@ -9,67 +9,81 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._checks import check_count, check_positive, choose_seed
-from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError, Report, listening
-from fastmix._memory import available_memory, check_memory
-from fastmix.errors import ModelError, ResourceError
+from fastmix._arrays import FloatArray
+from fastmix._checks import check_positive
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix._memory import available_memory
+from fastmix.errors import ImpossibleEvidenceError, ImpossibleModelError, ResourceError
 from fastmix.estimates import Estimate
-from fastmix.exact.junction_tree import JunctionTree, kept_tree, plan_junction_tree
+from fastmix.exact.elimination import ModelElimination, kept_elimination, plan_model_elimination
+from fastmix.exact.tuning import (
+    EXPECTATION_DRAWS,
+    MAX_JOINT_ENTRIES,
+)
 from fastmix.exact.twins import TwinReduction, count_twins
+from fastmix.marginals import InferenceResult
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.results import DrawResult, InferenceResult, Status, plain_evidence, provenance
+from fastmix.results import Status, plain_evidence, provenance
 
-__all__ = ["ExactPlan", "ExactResult", "draw_exact", "infer_exact", "plan_exact", "too_late"]
-
-_DRAW_BYTES = 48  # a state of a draw: as drawn, and five 8-byte arrays in mapping it to the original
+__all__ = ["ExactPlan", "ExactResult", "infer_exact", "plan_exact", "too_late"]
 
 
-_EXPECTATION_DRAWS = 10_000  # exact configurations that expectations of a user's function rest on
-_MOST_JOINT = 1 << 20  # entries of a joint table
-
-
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ExactResult(InferenceResult):
     """Exact marginals and log Z; :meth:`joint` is exact, :meth:`expect` rests on 10,000 independent exact draws."""
 
     reduction: Reduction | None = None
 
-    def _expansion(self, reduction: Reduction) -> dict[str, Any]:
-        return {**super()._expansion(reduction), "reduction": reduction}
+    def expansion(self, reduction: Reduction) -> dict[str, Any]:
+        """The fields of the result for the original model; the reduction is kept for :meth:`joint`."""
+        return {**super().expansion(reduction), "reduction": reduction}
 
     def _joint(self, numbers: list[int]) -> Estimate:
+        """The joint distribution of some variables: that of what is left of them, and point masses for the others."""
         reduction = self.reduction or reduce_model(self.model)
         shape = self.model.num_states[numbers].tolist()
-        if np.prod(shape, dtype=float) > _MOST_JOINT:
-            raise ResourceError(f"joint needs a table of at most {_MOST_JOINT} entries, got {shape}: ask for fewer")
-        small, where = reduction.model, np.cumsum(reduction.fixed < 0) - 1
+        if np.prod(shape, dtype=float) > MAX_JOINT_ENTRIES:
+            raise ResourceError(
+                f"joint needs a table of at most {MAX_JOINT_ENTRIES} entries, got {shape}: ask for fewer"
+            )
+        small = reduction.model
+        where = np.cumsum(reduction.fixed < 0) - 1
         # What is left of each variable in the reduced model, and the states that this is of the original one.
         kept = [int(where[v]) for v in numbers if reduction.fixed[v] < 0]
         axes = []
         for v in numbers:
-            first, last = small.unary_offsets[where[v] : where[v] + 2] if reduction.fixed[v] < 0 else (0, 0)
-            states = reduction.unary_positions[first:last] - self.model.unary_offsets[v]
-            axes.append(states if reduction.fixed[v] < 0 else reduction.fixed[[v]])
-        inner = np.ones(1)
-        if kept:
-            inner = np.zeros(small.num_states[kept])
-            *given, last = kept
-            whole = infer_exact(small).log_z or 0.0
-            for states in product(*(range(int(small.num_states[v])) for v in given)):
-                try:
-                    part = infer_exact(small, evidence=dict(zip(given, states, strict=True)))
-                except ModelError:  # probability zero
-                    continue
-                inner[states] = np.exp((part.log_z or 0.0) - whole) * part.marginal(last)
+            if reduction.fixed[v] >= 0:
+                axes.append(reduction.fixed[[v]])
+                continue
+            first, end = small.unary_offsets[where[v] : where[v] + 2]
+            axes.append(reduction.unary_positions[first:end] - self.model.unary_offsets[v])
+        inner = _joint_table(small, kept) if kept else np.ones(1)
         table = np.zeros(shape)
         table[np.ix_(*axes)] = inner.reshape([len(states) for states in axes])
         return Estimate(table, np.zeros(shape))
 
     def _configurations(self) -> NDArray[Any]:
+        """Independent exact configurations (draws, 1, n) of the original model."""
+        from fastmix.exact.draw_exact import draw_exact  # which takes its plans from here
+
         reduction = self.reduction or reduce_model(self.model)
-        draws = draw_exact(reduction.model, num_draws=_EXPECTATION_DRAWS, seed=0)
+        draws = draw_exact(reduction.model, num_draws=EXPECTATION_DRAWS, seed=0)
         return reduction.expand_states(draws.states)[:, None, :]
+
+
+def _joint_table(model: MarkovRandomField, variables: list[int]) -> FloatArray:
+    """The joint distribution of some variables, an axis for each: P(all but the last) times P(last | the others)."""
+    result = np.zeros(model.num_states[variables])
+    *given, last = variables
+    log_z = infer_exact(model).log_z or 0.0
+    for states in product(*(range(int(model.num_states[v])) for v in given)):
+        try:
+            part = infer_exact(model, evidence=dict(zip(given, states, strict=True)))
+        except (ImpossibleModelError, ImpossibleEvidenceError):  # probability zero
+            continue
+        result[states] = np.exp((part.log_z or 0.0) - log_z) * part.marginal(last)
+    return result
 
 
 def infer_exact(
@@ -108,32 +122,35 @@ class ExactPlan:
     model: MarkovRandomField
     reduction: Reduction  # what evidence and forbidden states leave of it
     twins: TwinReduction | None  # its interchangeable variables if they had to be counted together
-    tree: JunctionTree
+    elimination: ModelElimination
     clock: Clock  # since planning began
 
     @property
     def seconds(self) -> float:
         """Estimate of the time that :meth:`run` takes, on the safe side by a factor of about two."""
-        return self.tree.seconds
+        return self.elimination.seconds
 
     def run(self, clock: Clock = NO_LIMIT, *, edge_marginals: bool = True) -> ExactResult:
         """The answer, without provenance; a :class:`ResourceError` when the clock runs out before."""
-        tree, twins, reduction = self.tree, self.twins, self.reduction
+        elimination = self.elimination
+        twins = self.twins
+        reduction = self.reduction
         try:
-            answer = tree.calibrate(clock, edge_marginals=edge_marginals)
+            answer = elimination.calibrate(clock, edge_marginals=edge_marginals)
         except OutOfTimeError:
-            raise too_late(clock, tree) from None
-        nodes, edges = answer.marginals, answer.factor_marginals
+            raise too_late(clock, elimination) from None
+        nodes = answer.marginals
+        edges = answer.factor_marginals
         if twins is not None:
             nodes, edges = twins.expand_marginals(nodes, edges)
         every_edge = reduction.expand_edge_marginals(nodes, edges) if edge_marginals else None
         node_marginals = reduction.expand_node_marginals(nodes)
         stats = {
-            "treewidth": tree.treewidth,
-            "required_bytes": tree.required_bytes,
-            "table_entries": tree.total_entries,
+            "treewidth": elimination.treewidth,
+            "required_bytes": elimination.required_bytes,
+            "table_entries": elimination.total_entries,
             "arithmetic": answer.arithmetic,
-            "counting_variables": 0 if twins is None else sum(len(g) > 1 for g in twins.groups),
+            "num_counting_variables": 0 if twins is None else sum(len(g) > 1 for g in twins.groups),
             "stopped_by": "done",
             **self.clock.stats(),
         }
@@ -168,89 +185,31 @@ def plan_exact(
     if memory_limit is not None:
         memory_limit = check_positive("memory_limit", memory_limit, "number of bytes")
     begun = Clock()
-    if reduced and (kept := kept_tree(model, memory_limit)) is not None:
+    if reduced and (kept := kept_elimination(model, memory_limit)) is not None:
         return ExactPlan(model, Reduction.none(model), None, kept, begun)
     limit = available_memory() / 2 if memory_limit is None else memory_limit
     try:
         reduction = Reduction.none(model) if reduced else reduce_model(model, evidence, fold_single=True, clock=clock)
         try:
-            tree = plan_junction_tree(reduction.model, memory_limit=limit, clock=clock)
-            return ExactPlan(model, reduction, None, tree, begun)
+            elimination = plan_model_elimination(reduction.model, memory_limit=limit, clock=clock)
+            return ExactPlan(model, reduction, None, elimination, begun)
         except ResourceError:
             twins = count_twins(reduction.model, clock)
             if twins is None:
                 raise
-            tree = plan_junction_tree(twins.model, memory_limit=limit, clock=clock)
-            return ExactPlan(model, reduction, twins, tree, begun)
+            elimination = plan_model_elimination(twins.model, memory_limit=limit, clock=clock)
+            return ExactPlan(model, reduction, twins, elimination, begun)
     except OutOfTimeError:
         raise too_late(clock) from None
 
 
-def too_late(clock: Clock, tree: JunctionTree | None = None) -> ResourceError:
+def too_late(clock: Clock, elimination: ModelElimination | None = None) -> ResourceError:
     """The error for exact inference that cannot end within the limit of a clock."""
-    seconds = max(0.0 if tree is None else tree.seconds, clock.limit or 0.0)
+    seconds = max(0.0 if elimination is None else elimination.seconds, clock.limit or 0.0)
     return ResourceError(
         f"exact inference takes about {seconds:.2g} s or more, over the time limit of "
         f"{clock.limit:.3g} s; give it more time, or use an approximate method",
-        required_bytes=None if tree is None else tree.required_bytes,
-        limit_bytes=None if tree is None else tree.required_bytes,
-        treewidth=None if tree is None else tree.treewidth,
-    )
-
-
-def draw_exact(
-    model: MarkovRandomField,
-    *,
-    num_draws: int,
-    evidence: Evidence | None = None,
-    seed: int | None = None,
-    memory_limit: float | None = None,
-    time_limit: float | None = None,
-    progress: Report = "auto",
-) -> DrawResult:
-    """Independent exact configurations, ``states`` (num_draws, n), of all variables also with evidence.
-
-    Parameters and errors as for :func:`infer_exact`; the seed is in the provenance, and makes the draws repeatable.
-    ``time_limit`` (seconds) and ``progress`` as for :func:`fastmix.infer`, with a :class:`ResourceError` where the time
-    would not do, or did not.
-
-    Examples
-    --------
-    >>> model = MarkovRandomField.ising([(0, 1)], coupling=20.0)
-    >>> draws = draw_exact(model, num_draws=5, seed=1)
-    >>> bool((draws[:, 0] == draws[:, 1]).all())
-    True
-    """
-    check_model(model)
-    num_draws = check_count("num_draws", num_draws, least=0)
-    seed = choose_seed(seed)
-    required = float(num_draws) * _DRAW_BYTES * max(1, model.num_variables)
-    check_memory(required, f"num_draws {num_draws}", "draw fewer at a time, each time with another seed")
-    rng = np.random.default_rng(seed)
-    with listening(progress, "exact draws") as listener:
-        clock = Clock(time_limit, listener=listener, what="exact draws")
-        plan = plan_exact(model, evidence=evidence, memory_limit=memory_limit, clock=clock)
-        try:
-            if plan.seconds > clock.left():
-                raise OutOfTimeError
-            draws = plan.tree.draw(num_draws, rng, clock)
-        except OutOfTimeError:
-            raise too_late(clock, plan.tree) from None
-    if plan.twins is not None:
-        draws = plan.twins.expand_draws(draws, rng)
-    states = plan.reduction.expand_states(draws)
-    given = plain_evidence(evidence)
-    return DrawResult.of(
-        model,
-        states,
-        method="exact",
-        stats={
-            "guarantee": "independent exact draws",
-            "treewidth": plan.tree.treewidth,
-            "stopped_by": "done",
-            **clock.stats(),
-        },
-        provenance=provenance(
-            model, seed=seed, num_draws=num_draws, evidence=given, memory_limit=memory_limit, time_limit=time_limit
-        ),
+        required_bytes=None if elimination is None else elimination.required_bytes,
+        limit_bytes=None if elimination is None else elimination.required_bytes,
+        treewidth=None if elimination is None else elimination.treewidth,
     )

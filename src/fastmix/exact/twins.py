@@ -19,14 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._clock import NO_LIMIT, Clock
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix.exact.tuning import (
+    MAX_COUNTS,
+    SECONDS_PER_TWIN_TERM,
+    TERMS_PER_CLOCK_CHECK,
+)
 from fastmix.model import MarkovRandomField
 
 __all__ = ["TwinReduction", "count_twins"]
-
-
-_MAX_COUNTS = 5000  # states of a counting variable; more are never worth a table
-_CHECK = 1 << 12  # edges between two looks at the clock
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,10 @@ class TwinReduction:
         For twins i of a group of size k, ``P(x_i = a) = E[count_a] / k``; for an edge between two groups of sizes k
         and l, ``P(x_i = a, x_j = b) = E[count_a count_b] / (k l)``.
         """
-        original, model = self.original, self.model
-        node_result, edge_result = np.empty(len(original.log_unary)), np.empty(len(original.log_pairwise))
+        original = self.original
+        model = self.model
+        node_result = np.empty(len(original.log_unary))
+        edge_result = np.empty(len(original.log_pairwise))
         share = [c / len(g) for c, g in zip(self.counts, self.groups, strict=True)]
         for g, members in enumerate(self.groups):
             values = nodes[model.unary_offsets[g] : model.unary_offsets[g + 1]] @ share[g]
@@ -87,11 +90,14 @@ def _owners(groups: list[IntArray], num_variables: int) -> list[int]:
 def count_twins(model: MarkovRandomField, clock: Clock = NO_LIMIT) -> TwinReduction | None:
     """The model with every group of twins replaced by its counts; None when there are no twins to join.
 
-    Cost: linear in the entries of the model, plus the tables between groups.
+    Cost: linear in the entries of the model, plus the tables between groups. An
+    :class:`fastmix._clock.OutOfTimeError` where the time on the clock does not do.
     """
-    groups = _groups(model, clock)
+    groups = _find_groups(model, clock)
     if len(groups) == model.num_variables:
         return None
+    if SECONDS_PER_TWIN_TERM * (len(groups) + model.num_edges + model.num_factors) > clock.left():
+        raise OutOfTimeError
     counts = [_compositions(len(g), int(model.num_states[g[0]])) for g in groups]
     terms: list[tuple[tuple[int, ...], FloatArray]] = [((), np.array(model.log_constant))]
     for g, (members, count) in enumerate(zip(groups, counts, strict=True)):
@@ -115,38 +121,50 @@ def count_twins(model: MarkovRandomField, clock: Clock = NO_LIMIT) -> TwinReduct
     return TwinReduction(model, reduced, groups, counts)
 
 
-def _groups(model: MarkovRandomField, clock: Clock) -> list[IntArray]:
-    # Equal tables get equal numbers, for both directions of an edge; a variable is then known by its neighbors and
-    # the numbers of its tables towards them.
+def _find_groups(model: MarkovRandomField, clock: Clock) -> list[IntArray]:
+    """The variables in groups of twins, most of them alone.
+
+    A variable is known by its unary, its neighbors, the numbers of its tables toward them, and those of its factors.
+    """
     suspects = _suspects(model)
     if not suspects.any():
         return [np.array([v], dtype=np.int64) for v in range(model.num_variables)]
-    numbers: dict[tuple[int, int, bytes], int] = {}
-    towards = np.full((model.num_edges, 2), -1, dtype=np.int64)
-    starts, counts = model.pairwise_offsets.tolist(), model.num_states.tolist()
-    for e in np.flatnonzero(suspects[model.edges].any(axis=1)).tolist():
-        if e % _CHECK == 0:
-            clock.check()
-        i, j = model.edges[e].tolist()
-        table = model.log_pairwise[starts[e] : starts[e + 1]].reshape(counts[i], counts[j])
-        for side, oriented in ((0, table), (1, table.T)):
-            towards[e, side] = numbers.setdefault((*oriented.shape, oriented.tobytes()), len(numbers))
-    adjacency, within = model.adjacency, _factor_kinds(model, suspects, clock)
+    toward = _table_numbers(model, suspects, clock)
+    adjacency = model.adjacency
+    within = _factor_kinds(model, suspects, clock)
     classes: dict[tuple[bytes, bytes, bytes, frozenset[tuple[bytes, int]]], list[int]] = defaultdict(list)
-    for v in np.flatnonzero(suspects).tolist():
+    for k, v in enumerate(np.flatnonzero(suspects).tolist()):
+        if k % TERMS_PER_CLOCK_CHECK == 0:
+            clock.check()
         around = slice(adjacency.indptr[v], adjacency.indptr[v + 1])
-        neighbors, edges = adjacency.neighbors[around], adjacency.edge_ids[around]
-        kinds = towards[edges, (neighbors < v).astype(np.int64)]
-        key = model.unary(v).tobytes(), neighbors.tobytes(), kinds.tobytes(), frozenset(within[v])
+        neighbors = adjacency.neighbors[around]
+        kinds = toward[adjacency.edge_ids[around], (neighbors < v).astype(np.int64)]
+        key = (model.unary(v).tobytes(), neighbors.tobytes(), kinds.tobytes(), frozenset(within[v]))
         classes[key].append(v)
     groups = [np.array([v], dtype=np.int64) for v in np.flatnonzero(~suspects)]
     for members in classes.values():
         states = int(model.num_states[members[0]])
-        if len(members) > 1 and comb(len(members) + states - 1, states - 1) <= _MAX_COUNTS:
+        if len(members) > 1 and comb(len(members) + states - 1, states - 1) <= MAX_COUNTS:
             groups.append(np.array(members, dtype=np.int64))
         else:
             groups += [np.array([v], dtype=np.int64) for v in members]
     return groups
+
+
+def _table_numbers(model: MarkovRandomField, suspects: NDArray[np.bool_], clock: Clock) -> IntArray:
+    """Numbers (m, 2) of the tables of the edges at suspects, as seen from each end: equal ones for equal tables."""
+    numbers: dict[tuple[int, int, bytes], int] = {}
+    result = np.full((model.num_edges, 2), -1, dtype=np.int64)
+    starts = model.pairwise_offsets.tolist()
+    counts = model.num_states.tolist()
+    for e in np.flatnonzero(suspects[model.edges].any(axis=1)).tolist():
+        if e % TERMS_PER_CLOCK_CHECK == 0:
+            clock.check()
+        i, j = model.edges[e].tolist()
+        table = model.log_pairwise[starts[e] : starts[e + 1]].reshape(counts[i], counts[j])
+        for side, oriented in ((0, table), (1, table.T)):
+            result[e, side] = numbers.setdefault((*oriented.shape, oriented.tobytes()), len(numbers))
+    return result
 
 
 def _factor_kinds(
@@ -156,7 +174,7 @@ def _factor_kinds(
     numbers: dict[tuple[tuple[int, ...], bytes], int] = {}
     result: dict[int, list[tuple[bytes, int]]] = defaultdict(list)
     for f, (scope, table) in enumerate(model.factors):
-        if f % _CHECK == 0:
+        if f % TERMS_PER_CLOCK_CHECK == 0:
             clock.check()
         for axis in np.flatnonzero(suspects[scope]).tolist():
             oriented = np.moveaxis(table, axis, 0)
@@ -166,13 +184,16 @@ def _factor_kinds(
 
 
 def _suspects(model: MarkovRandomField) -> NDArray[np.bool_]:
-    """Variables whose set of neighbors looks like that of another one: the sums of random tags are equal."""
+    """Variables whose set of neighbors looks like that of another one: the sums of random tags are equal.
+
+    Those without neighbors are apart from the rest, and there is nothing to gain by counting them together.
+    """
     tags = np.random.default_rng(0).integers(0, 1 << 63, model.num_variables, dtype=np.uint64)
     adjacency = model.adjacency
     sums = np.append(np.zeros(1, dtype=np.uint64), np.cumsum(tags[adjacency.neighbors], dtype=np.uint64))
     looks = sums[adjacency.indptr[1:]] - sums[adjacency.indptr[:-1]]  # modulo 2^64, which equality survives
     _, which, times = np.unique(looks, return_inverse=True, return_counts=True)
-    return np.asarray(times[which] > 1)
+    return np.asarray((times[which] > 1) & (adjacency.degree > 0))
 
 
 def _compositions(total: int, parts: int) -> IntArray:
@@ -187,6 +208,7 @@ def _compositions(total: int, parts: int) -> IntArray:
 
 
 def _log_multinomial(counts: IntArray) -> FloatArray:
+    """Logs of the multinomial coefficients of vectors of counts (N, L): arrangements with these counts."""
     from scipy.special import gammaln
 
     return np.asarray(gammaln(counts.sum(axis=1) + 1.0) - gammaln(counts + 1.0).sum(axis=1))
@@ -195,7 +217,10 @@ def _log_multinomial(counts: IntArray) -> FloatArray:
 def _count_energy(counts: list[IntArray], table: FloatArray) -> FloatArray:
     """``sum_ab.. l_a r_b .. table_ab..`` for all tuples of count vectors; a forbidden entry counts only if used."""
     forbidden = table == -np.inf
-    energy, used = np.where(forbidden, 0.0, table), forbidden.astype(np.float64)
+    energy = np.where(forbidden, 0.0, table)
+    used = forbidden.astype(np.float64)
     for count in counts:  # the axis summed goes last, so that all come round
-        energy, used = (np.tensordot(x, count.astype(np.float64), axes=(0, 1)) for x in (energy, used))
+        weights = count.astype(np.float64)
+        energy = np.tensordot(energy, weights, axes=(0, 1))
+        used = np.tensordot(used, weights, axes=(0, 1))
     return np.where(used > 0, -np.inf, energy)

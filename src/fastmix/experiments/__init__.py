@@ -11,7 +11,7 @@ from __future__ import annotations
 from fastmix.executors import cluster
 from fastmix.experiments.plan import Experiment, Settings
 from fastmix.experiments.report import write_report
-from fastmix.experiments.runner import ExperimentResult, Progress, run_experiment
+from fastmix.experiments.run_experiment import ExperimentResult, Progress, run_experiment
 from fastmix.experiments.specs import EXPERIMENTS
 
 __all__ = [

@@ -13,6 +13,7 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix.experiments.plan import Experiment, Row, Settings
 from fastmix.experiments.trials import decode_map
+from fastmix.experiments.tuning import SHOWN_PHOTOGRAPHS
 
 __all__ = [
     "STYLES", "Figure", "Panel", "Picture", "Style", "Table", "draw_photographs", "draw_samples",
@@ -22,8 +23,6 @@ __all__ = [
 
 Point = tuple[float, float, float]  # x, mean, standard error
 Errors = Mapping[float, FloatArray]  # by x: one of every trial
-
-_SHOWN = 3  # photographs in the figures of pictures
 
 # -- what is drawn --------------------------------------------------------------------------------------------------
 
@@ -41,15 +40,22 @@ class Style:
 
 # Colors of Okabe and Ito, made darker until they stand out from the page; markers and dashes tell the curves apart
 # without any color.
-_PURPLE, _ORANGE, _GREY, _BLACK = "#a3438c", "#b06a00", "#66707d", "#101820"
-_BLUE, _GREEN, _RED, _OLIVE, _INDIGO = "#0069a8", "#007a5a", "#c94f00", "#7d6b00", "#4b45b5"
+_PURPLE = "#a3438c"
+_ORANGE = "#b06a00"
+_GRAY = "#66707d"
+_BLACK = "#101820"
+_BLUE = "#0069a8"
+_GREEN = "#007a5a"
+_RED = "#c94f00"
+_OLIVE = "#7d6b00"
+_INDIGO = "#4b45b5"
 
 STYLES: dict[str, Style] = {
     "mean-field": Style("Mean field", _PURPLE, marker="v", dash=(1, 1)),
     "loopy-bp": Style("Loopy BP", _ORANGE, marker="s", dash=(4, 1.5)),
-    "gibbs": Style("Gibbs", _GREY, marker="o", dash=(4, 1.5)),
+    "gibbs": Style("Gibbs", _GRAY, marker="o", dash=(4, 1.5)),
     "gibbs-long": Style("Gibbs, long run", _BLACK, marker="o"),
-    "gibbs-extra": Style("Gibbs, plus the projection's time", _GREY, marker="X", dash=(4, 1.5, 1, 1.5)),
+    "gibbs-extra": Style("Gibbs, plus the projection's time", _GRAY, marker="X", dash=(4, 1.5, 1, 1.5)),
     "swendsen-wang": Style("Swendsen-Wang", _INDIGO, marker="*", dash=(2, 1)),
     "euclidean": Style("Projected, Euclidean", _BLUE, marker="^"),
     "piecewise": Style("Projected, piecewise KL", _GREEN, marker="D"),
@@ -77,7 +83,7 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """An image: grey values (rows, cols) from 0, black, to 1, white."""
+    """An image: gray values (rows, cols) from 0, black, to 1, white."""
 
     title: str
     pixels: FloatArray
@@ -129,7 +135,7 @@ def select(rows: Iterable[Row], /, method: str | None = None, **parameters: Any)
 
 
 def values_of(rows: Iterable[Row], field: str, name: str | None = None) -> FloatArray:
-    """A number of every row that has it: a field, or the one of this name in a field, such as the seconds."""
+    """Numbers of the rows that have them: a field, or the one of this name in a field, such as the seconds."""
     values = (row[field] if name is None else row[field].get(name) for row in rows)
     return np.array([value for value in values if value is not None], dtype=np.float64)
 
@@ -148,7 +154,8 @@ def median_seconds(rows: Iterable[Row], stage: str = "project") -> float | None:
 
 def extra_sweeps(rows: Sequence[Row], method: str = "reversed-kl") -> float | None:
     """Gibbs sweeps that take as long as the projection, from medians of processor seconds."""
-    projection, long_runs = median_seconds(select(rows, method)), select(rows, "gibbs-long")
+    projection = median_seconds(select(rows, method))
+    long_runs = select(rows, "gibbs-long")
     rates = [row["facts"]["num_sweeps"] / taken for row in long_runs if (taken := row["seconds"].get("sample"))]
     return float(projection * np.median(rates)) if projection is not None and rates else None
 
@@ -167,11 +174,12 @@ def gibbs_with_extra_effort(rows: Sequence[Row], sweeps: Sequence[float]) -> Flo
 
 
 def _budget(rows: Sequence[Row]) -> float:
-    """Sweeps after projection."""
+    """Sweeps that the sampling after a projection makes."""
     return float(values_of(select(rows, "reversed-kl"), "facts", "num_sweeps").max(initial=0.0))
 
 
 def _strengths(rows: Iterable[Row]) -> list[float]:
+    """Strengths of interaction that some row has, in ascending order."""
     return sorted({row["parameters"]["strength"] for row in rows})
 
 
@@ -179,13 +187,13 @@ def _strengths(rows: Iterable[Row]) -> list[float]:
 
 
 def _panel(title: str, x_label: str, errors: Mapping[str, Errors], *, log: bool) -> Panel:
-    """Means of the errors of every method, without points that no trial has."""
+    """A panel of the mean errors of every method, without points that no trial has."""
     curves = {m: [(x, *mean_and_error(here)) for x, here in by_x.items() if len(here)] for m, by_x in errors.items()}
     return Panel(title, x_label, {method: points for method, points in curves.items() if points}, log)
 
 
 def strength_panel(title: str, rows: Sequence[Row], methods: Sequence[str]) -> Panel:
-    """Error against interaction strength."""
+    """A panel of the error against interaction strength."""
     by_strength = {x: select(rows, strength=x) for x in _strengths(rows)}
     errors = {m: {x: values_of(select(here, m), "error") for x, here in by_strength.items()} for m in methods}
     errors["gibbs-extra"] = {x: gibbs_with_extra_effort(here, [_budget(here)])[:, 0] for x, here in by_strength.items()}
@@ -193,7 +201,7 @@ def strength_panel(title: str, rows: Sequence[Row], methods: Sequence[str]) -> P
 
 
 def samples_panel(title: str, rows: Sequence[Row], methods: Sequence[str], x_label: str = "Gibbs sweeps") -> Panel:
-    """Error against the number of sweeps; methods without sweeps are level lines."""
+    """A panel of the error against the number of sweeps; methods without sweeps are level lines."""
     last = float(max((point[0] for row in rows for point in row["trace"]), default=1))
     errors: dict[str, Errors] = {}
     for method in methods:
@@ -209,20 +217,24 @@ def samples_panel(title: str, rows: Sequence[Row], methods: Sequence[str], x_lab
 
 
 def _names(experiment: Experiment, settings: Settings) -> list[str]:
+    """Names of the methods that were asked for."""
     return [call.name for call in experiment.calls(settings)]
 
 
 def _parts(experiment: Experiment, rows: Sequence[Row]) -> Iterator[tuple[float | None, str, list[Row]]]:
-    """Density of edges, where that varies, kind and rows, for every shape and kind."""
+    """Density of edges (None where it is fixed), kind of interaction and rows, for every shape and kind."""
+    drawn = {row["parameters"].get("kind") for row in rows}
     for shape in experiment.shapes:
-        for kind in experiment.kinds:
+        for kind in [kind for kind in experiment.kinds if kind in drawn] or experiment.kinds:
             yield shape.get("density"), kind, select(rows, kind=kind, **shape)
 
 
 def draw_strengths(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure | Table]:
-    """Error against strength: a panel and a table for each shape and kind of interaction."""
-    methods, strengths = _names(experiment, settings), _strengths(rows)
-    panels, tables = [], []
+    """Error against strength, with a panel and a table for each shape and kind of interaction."""
+    methods = _names(experiment, settings)
+    strengths = _strengths(rows)
+    panels = []
+    tables = []
     for density, kind, here in _parts(experiment, rows):
         title = f"{kind.capitalize()} interactions" if density is None else f"Edge density {density:g}, {kind}"
         panels.append(strength_panel(title, here, methods))
@@ -238,8 +250,9 @@ def draw_samples(experiment: Experiment, settings: Settings, rows: Sequence[Row]
     """Error against sweeps, a figure for each shape and kind with a panel for each strength; cost of projections."""
     found: list[Figure | Table] = []
     for density, kind, here in _parts(experiment, rows):
-        part, of_density = ("", "") if density is None else (f"-{density:g}", f" of edge density {density:g}")
-        where, methods = experiment.where + of_density, _names(experiment, settings)
+        part = "" if density is None else f"-{density:g}"
+        where = experiment.where if density is None else f"{experiment.where} of edge density {density:g}"
+        methods = _names(experiment, settings)
         panels = [
             samples_panel(f"Interaction strength {x:g}", select(here, strength=x), methods) for x in _strengths(rows)
         ]
@@ -251,7 +264,8 @@ def draw_samples(experiment: Experiment, settings: Settings, rows: Sequence[Row]
         found.append(Figure(f"{experiment.name}{part}-{kind}", title, caption, panels, columns=3))
     lines = []
     for call in experiment.methods:
-        seconds, sweeps = median_seconds(select(rows, call.name)), extra_sweeps(rows, call.name)
+        seconds = median_seconds(select(rows, call.name))
+        sweeps = extra_sweeps(rows, call.name)
         if seconds is not None and sweeps is not None:
             lines.append([STYLES[call.name].label, format_seconds(seconds), f"{sweeps:,.0f}"])
     caption = "Median over all trials and strengths, processor seconds of one core."
@@ -260,12 +274,14 @@ def draw_samples(experiment: Experiment, settings: Settings, rows: Sequence[Row]
 
 
 def draw_timing(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure | Table]:
-    """Our seconds, the paper's for every strength, and how many times fewer."""
+    """A table of our seconds, the paper's for every strength, and how many times fewer ours are."""
     lines = []
     for call in experiment.calls(settings):
-        label, stage = STYLES[call.name].label, "project"
+        label = STYLES[call.name].label
+        stage = "project"
         if call.name.startswith("gibbs"):
-            label, stage = f"Gibbs, {call.options['num_sweeps']:,} sweeps", "sample"
+            label = f"Gibbs, {call.options['num_sweeps']:,} sweeps"
+            stage = "sample"
         cells = []
         for strength, theirs in zip(experiment.strengths, experiment.paper.get(call.name, (None, None)), strict=True):
             ours = median_seconds(select(rows, call.name, strength=strength), stage)
@@ -279,24 +295,28 @@ def draw_timing(experiment: Experiment, settings: Settings, rows: Sequence[Row])
 
 
 def draw_photographs(experiment: Experiment, settings: Settings, rows: Sequence[Row]) -> list[Figure | Table]:
-    """Error against sweeps, the first photographs with the answers of all methods, and costs beside the paper's."""
-    methods, rows = _names(experiment, settings), select(rows)
+    """Error against sweeps, pictures of the first photographs by all methods, and costs beside the paper's."""
+    methods = _names(experiment, settings)
+    rows = select(rows)
     panel = samples_panel("Mean over photographs", rows, methods, "sweeps")
     found: list[Figure | Table] = [
         Figure("denoise", "Denoising: error against sweeps", experiment.caption, [panel], columns=1)
     ]
-    for trial in sorted({row["trial"] for row in rows})[:_SHOWN]:
+    for trial in sorted({row["trial"] for row in rows})[:SHOWN_PHOTOGRAPHS]:
         here = [row for row in rows if row["trial"] == trial]
-        maps, p = here[0]["facts"]["maps"], here[0]["parameters"]
+        maps = here[0]["facts"]["maps"]
+        parameters = here[0]["parameters"]
         named = [("Original", maps["clean"]), ("Noisy", maps["observed"]), ("Truth", maps["truth"])]
         named += [(STYLES[m].label, row["facts"]["map"]) for m in methods for row in select(here, m)]
-        pictures = [Picture(label, decode_map(text, p["rows"], p["cols"])) for label, text in named]
-        name, file = p["image"], re.sub(r"[^A-Za-z0-9-]+", "-", p["image"])
+        pictures = [Picture(label, decode_map(text, parameters["rows"], parameters["cols"])) for label, text in named]
+        name = parameters["image"]
+        file = re.sub(r"[^A-Za-z0-9-]+", "-", name)
         caption = f"{name}: black and white, with noise, true probability of white, and what each method makes of it."
         found.append(Figure(f"denoise-{file}", f"Denoising: {name}", caption, pictures, columns=len(pictures)))
     lines = []
     for name in methods:
-        if chosen := select(rows, name):
+        chosen = select(rows, name)
+        if chosen:
             (theirs,) = experiment.paper.get(name, (None,))
             counts = (chosen[0]["facts"].get("num_sweeps"), extra_sweeps(rows, name), theirs)
             sweeps, cost, paper = ("–" if count is None else f"{count:,.0f}" for count in counts)

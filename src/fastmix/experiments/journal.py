@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fastmix._locks import lock_file
 from fastmix.errors import FormatError
 from fastmix.experiments.plan import Experiment, Row, Settings, canonical
 from fastmix.io.files import atomic_write, display_name
@@ -53,21 +54,18 @@ class Journal:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other runs away from the file while this one adds to it; a :class:`ValueError` if another has it."""
-        try:
-            import fcntl
-        except ImportError:  # another system: two runs at once are up to the user there
-            yield
-            return
+        """Keep other runs away from the file while this one adds to it; a :class:`ValueError` if another has it.
+
+        Where files have no locks, two runs at once are up to the user.
+        """
         with open(self.path, "ab") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(f"output is in use: another run is writing {self.path.name} there") from None
+            if lock_file(stream.fileno()) is False:
+                raise ValueError(f"output is in use: another run is writing {self.path.name} there")
             yield
 
 
 def _append(path: Path, rows: Iterable[Row]) -> None:
+    """Add rows to a file, one a line, and wait until they are on the disk."""
     with open(path, "ab") as stream:
         stream.write("".join(canonical(row) + "\n" for row in rows).encode())
         stream.flush()
@@ -97,7 +95,7 @@ def _lines(path: Path, fields: Mapping[str, tuple[type, ...]]) -> Iterator[Row]:
 
 @contextlib.contextmanager
 def blaming(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """What fails within is due to a file that has a name of ours, and is not ours."""
+    """A context in which what fails is a :class:`FormatError` of a file that has a name of ours, and is not ours."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
@@ -129,7 +127,7 @@ def read_settings(folder: Path, experiment: Experiment) -> tuple[Settings, dict[
 
 
 def write_settings(folder: Path, experiment: Experiment, settings: Settings, machine: Mapping[str, str]) -> None:
-    """What the report needs to know about the last run of an experiment."""
+    """Write what the report needs to know about the last run of an experiment."""
     started = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     with atomic_write(folder / f"{experiment.name}.settings.json") as stream:
         json.dump({"settings": asdict(settings), "machine": dict(machine), "started": started}, stream, indent=1)

@@ -8,38 +8,75 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from fastmix._checks import as_list, as_path, check_count, check_flag, check_seed, describe, keep_checked
+from fastmix._checks import (
+    as_list,
+    as_path,
+    check_choice,
+    check_count,
+    check_flag,
+    check_positive,
+    check_seed,
+    describe,
+    keep_checked,
+)
+from fastmix._context import stream_seed
+from fastmix.experiments.tuning import MAX_TRIALS
 
 if TYPE_CHECKING:
     from fastmix.experiments.figures import Figure, Table
     from fastmix.experiments.findings import Finding
 
-__all__ = ["Case", "Experiment", "MethodCall", "Row", "Settings", "canonical", "derive_seed"]
+__all__ = ["Case", "Experiment", "MethodCall", "Row", "Settings", "canonical"]
 
 Row = dict[str, Any]  # a line of an experiment's file; its "seconds", by stage, are in a file beside it
-_MOST_TRIALS = 1_000_000  # every one is planned before the first is run
+
+
+#: Kinds of couplings: of one sign, and of both.
+KINDS = ("attractive", "mixed")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user can choose about an experiment, see :func:`fastmix.experiments.run_experiment`."""
+    """Choices of a user about an experiment, see :func:`fastmix.experiments.run_experiment`."""
 
-    trials: int | None = None
+    num_trials: int | None = None
     quick: bool = False
     methods: Sequence[str] | None = None
     seed: int = 0
     images: str | None = None
+    kinds: Sequence[str] | None = None
+    strengths: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        if self.trials is not None:
-            keep_checked(self, trials=check_count("trials", self.trials, least=1, most=_MOST_TRIALS))
+        if self.num_trials is not None:
+            keep_checked(self, num_trials=check_count("num_trials", self.num_trials, least=1, most=MAX_TRIALS))
         if self.methods is not None:
             keep_checked(self, methods=tuple(as_list("methods", self.methods, "a list of names of methods")))
         if self.images is not None:
             keep_checked(self, images=as_path("images", self.images))
+        if self.kinds is not None:
+            keep_checked(self, kinds=_chosen_kinds(self.kinds))
+        if self.strengths is not None:
+            keep_checked(self, strengths=_chosen_strengths(self.strengths))
         keep_checked(self, quick=check_flag("quick", self.quick), seed=check_seed(self.seed))
+
+
+def _chosen_kinds(kinds: object) -> tuple[str, ...]:
+    """Kinds of couplings that were asked for, once each; a ValueError where there is no such kind."""
+    asked = as_list("kinds", kinds, "a list of kinds of couplings")
+    for kind in asked:
+        check_choice("kinds", kind, KINDS)
+    if not asked:
+        raise ValueError(f"kinds must name at least one of {', '.join(KINDS)}, got none")
+    return tuple(kind for kind in KINDS if kind in asked)
+
+
+def _chosen_strengths(strengths: object) -> tuple[float, ...]:
+    """Strengths that were asked for, from the smallest on; a ValueError where one is negative or not finite."""
+    asked = as_list("strengths", strengths, "a list of strengths of couplings")
+    if not asked:
+        raise ValueError("strengths must have at least one number, got none")
+    return tuple(sorted({check_positive("strengths", strength, or_zero=True) for strength in asked}))
 
 
 @dataclass(frozen=True)
@@ -62,9 +99,9 @@ class Case:
     payload: bytes = field(default=b"", repr=False)  # what a worker cannot make, such as pixels; parameters identify it
     calls: tuple[MethodCall, ...] = ()
 
-    def derive_seed(self, *words: object) -> int:
-        """A seed for one purpose within this case."""
-        return derive_seed(self.seed, self.problem, canonical(self.parameters), self.trial, *words)
+    def seed_of(self, name: str) -> int:
+        """The seed of the stream of random numbers that has this name within the case."""
+        return stream_seed(self.seed, self.problem, canonical(self.parameters), self.trial, name)
 
     def row_key(self, call: MethodCall) -> str:
         """Identity of a row: experiments that draw the same runs have rows of equal keys, and nothing is run twice."""
@@ -85,12 +122,14 @@ def synthetic_cases(experiment: Experiment, settings: Settings) -> list[Case]:
 
     Trials come first: a run that is stopped early has all points of the figures, from fewer trials.
     """
-    strengths = experiment.quick_strengths if settings.quick else experiment.strengths
+    strengths = settings.strengths or (experiment.quick_strengths if settings.quick else experiment.strengths)
+    asked = experiment.kinds if settings.kinds is None else settings.kinds
+    kinds = [kind for kind in experiment.kinds if kind in asked] or experiment.kinds
     return [
         Case(experiment.problem, trial, {**shape, "kind": kind, "strength": strength}, settings.seed)
         for trial in range(experiment.num_trials(settings))
         for shape in experiment.shapes
-        for kind in experiment.kinds
+        for kind in kinds
         for strength in strengths
     ]
 
@@ -110,7 +149,7 @@ class Experiment:
     caption: str = ""
     paper: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # the paper's own numbers by method
     shapes: tuple[Mapping[str, Any], ...] = ({},)
-    kinds: tuple[str, ...] = ("attractive", "mixed")
+    kinds: tuple[str, ...] = KINDS
     strengths: tuple[float, ...] = tuple(0.5 * k for k in range(9))
     quick_strengths: tuple[float, ...] = (0.0, 1.0, 2.0, 3.0, 4.0)
     trials: int = 50
@@ -120,12 +159,13 @@ class Experiment:
 
     def num_trials(self, settings: Settings) -> int:
         """How many instances every point has."""
-        return settings.trials or (self.quick_trials if settings.quick else self.trials)
+        return settings.num_trials or (self.quick_trials if settings.quick else self.trials)
 
     def calls(self, settings: Settings) -> tuple[MethodCall, ...]:
         """The methods that were asked for, in the order of the experiment, with their options."""
         known = [call.name for call in self.methods]
-        if unknown := [name for name in settings.methods or () if not isinstance(name, str) or name not in known]:
+        unknown = [name for name in settings.methods or () if not isinstance(name, str) or name not in known]
+        if unknown:
             raise ValueError(f"methods must be among {', '.join(known)}, got {describe(unknown[0])}")
         if settings.methods is not None and not settings.methods:
             raise ValueError(f"methods must name at least one of {', '.join(known)}, got none")
@@ -136,7 +176,7 @@ class Experiment:
         )
 
     def restrict(self, settings: Settings) -> Settings:
-        """The same with the methods that this experiment has; all of them when it has none of those asked for."""
+        """Settings with those of the methods that this experiment has; all of its own when it has none of them."""
         known = [call.name for call in self.methods]
         return replace(settings, methods=tuple(name for name in settings.methods or () if name in known) or None)
 
@@ -149,10 +189,3 @@ class Experiment:
 def canonical(value: Any) -> str:
     """Plain data as one line of JSON that does not depend on the order of keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def derive_seed(seed: int, *words: object) -> int:
-    """A seed of 63 bits from the user's for one purpose, told apart from others by the text of the words."""
-    digest = hashlib.sha256(canonical([str(word) for word in words]).encode()).digest()
-    sequence = np.random.SeedSequence(seed, spawn_key=tuple(np.frombuffer(digest, dtype="<u4").tolist()))
-    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -22,6 +22,7 @@ from fastmix.experiments.findings import Finding
 from fastmix.experiments.journal import Journal, blaming, completed_rows, read_settings
 from fastmix.experiments.plan import Experiment, Row, Settings
 from fastmix.experiments.specs import EXPERIMENTS
+from fastmix.experiments.tuning import LEAST_SHOWN_ERROR, SHORT_AXIS, SHOWN_FAILURES
 from fastmix.io.files import atomic_write
 
 __all__ = ["MATPLOTLIB", "save_figure", "write_report"]
@@ -29,10 +30,7 @@ __all__ = ["MATPLOTLIB", "save_figure", "write_report"]
 # Readable on a phone, on paper, in light and in dark; nothing in it is loaded from elsewhere. Without the empty icon a
 # browser would ask the network for one.
 _PAGE = Path(__file__).with_name("page.html")
-_MOST_FAILURES = 10  # shown on the page; all are in the files
 MATPLOTLIB = {"extra": "plot", "purpose": "figures"}
-_LEAST_ERROR = 1e-4  # shown on a logarithmic axis
-_SHORT_AXIS = 50.0  # times from end to end, below which powers of ten are too few marks
 _RC = {
     "font.size": 9.0, "axes.titlesize": 9.5, "legend.fontsize": 8.0, "legend.frameon": False, "lines.linewidth": 1.4,
     "lines.markersize": 4.5, "axes.spines.right": False, "axes.spines.top": False, "axes.grid": True,
@@ -46,7 +44,8 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
     The page and the files of the figures come back. A ValueError if there is nothing to report on, a
     :class:`FormatError` if the folder holds files with the names of ours that are not ours.
     """
-    root, num_rows = Path(folder), 0
+    root = Path(folder)
+    num_rows = 0
     files: list[Path] = []
     sections: dict[str, str] = {}  # by experiment
     findings: list[tuple[Experiment, Finding]] = []
@@ -87,8 +86,13 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
 
 
 def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
+    """The section of what the paper found, with a card for every finding; empty without any."""
     if not findings:
         return ""
+    # Results first, then hints; what nothing was run for is told only where nothing else is.
+    order = ("reproduced", "not reproduced", "hint", "undecided")
+    findings = sorted(findings, key=lambda pair: order.index(pair[1].kind))
+    findings = [pair for pair in findings if pair[1].num_trials] or findings
     cards = "".join(
         f'<li class="finding {finding.kind.replace(" ", "-")}"><span class="verdict">{_text(finding.label)}</span>'
         f'<p class="claim">{_text(finding.claim)}</p><p>{_text(finding.evidence)} '
@@ -96,18 +100,18 @@ def _findings_html(findings: Sequence[tuple[Experiment, Finding]]) -> str:
         for experiment, finding in findings
     )
     return (
-        '<section id="findings"><h2>What the paper found</h2><p class="quiet">Verdicts are computed from the rows by '
+        '<section id="findings"><h2>What was found</h2><p class="quiet">Verdicts are computed from the rows by '
         f'fixed rules; those from few trials are called hints.</p><ul class="findings">{cards}</ul></section>'
     )
 
 
 def _rows_html(rows: Sequence[Row], num_planned: int) -> str:
-    """Notes on rows that are not there, or tell of a failure."""
+    """Notes on rows that are missing or tell of a failure; empty where there are none."""
     notes = ""
     if len(rows) < num_planned:
         notes += f'<p class="note">Not complete: {len(rows):,} of {num_planned:,} rows. Run it again to go on.</p>'
     if failed := [row for row in rows if row["failure"] is not None]:
-        lines = (f"{row['method']}, trial {row['trial']}: {row['failure']}" for row in failed[:_MOST_FAILURES])
+        lines = (f"{row['method']}, trial {row['trial']}: {row['failure']}" for row in failed[:SHOWN_FAILURES])
         items = "".join(f"<li>{_text(line)}</li>" for line in lines)
         message = f"{format_count(len(failed), 'row')} failed, and averages are over the others:"
         notes += f'<div class="note"><p>{message}</p><ul>{items}</ul></div>'
@@ -115,6 +119,7 @@ def _rows_html(rows: Sequence[Row], num_planned: int) -> str:
 
 
 def _figure_html(figure: Figure, files: Sequence[Path]) -> str:
+    """A figure with its drawing in the page itself, its caption and the names of its files."""
     drawing = base64.b64encode(files[0].read_bytes()).decode()
     image = f'<img alt="{_text(figure.title)}" src="data:image/svg+xml;base64,{drawing}">'
     return (
@@ -125,6 +130,7 @@ def _figure_html(figure: Figure, files: Sequence[Path]) -> str:
 
 
 def _table_html(table: Table, *, folded: bool) -> str:
+    """A table under a line that opens it, closed at first where ``folded``."""
     head = "".join(f'<th scope="col">{_text(column)}</th>' for column in table.columns)
     body = "".join(
         f'<tr><th scope="row">{_text(row[0])}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in row[1:])}</tr>'
@@ -140,6 +146,7 @@ def _table_html(table: Table, *, folded: bool) -> str:
 def _settings_html(
     experiment: Experiment, settings: Settings, rows: Sequence[Row], machine: Mapping[str, str], started: str
 ) -> str:
+    """A section on a run: its settings, its machine, and the methods with their options."""
     # One truth serves all methods of an instance.
     truths = {(str(row["parameters"]), row["trial"]): row["seconds"].get("truth", 0.0) for row in rows}
     seconds = sum(row["seconds"].get("total", 0.0) for row in rows) + sum(truths.values())
@@ -165,10 +172,13 @@ def _settings_html(
 
 
 def _facts_html(facts: Mapping[str, object]) -> str:
-    return f"<dl>{''.join(f'<dt>{_text(name)}</dt><dd>{_text(value)}</dd>' for name, value in facts.items())}</dl>"
+    """Facts as a list of names and values."""
+    items = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts.items())
+    return f"<dl>{items}</dl>"
 
 
 def _text(value: object) -> str:
+    """A value as text that a page shows as it is."""
     return html.escape(str(value), quote=True)
 
 
@@ -180,7 +190,8 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
 
     The numbers behind its curves go to ``NAME.csv``.
     """
-    matplotlib, paths = require("matplotlib", **MATPLOTLIB), []
+    matplotlib = require("matplotlib", **MATPLOTLIB)
+    paths = []
     with matplotlib.rc_context({**_RC, "svg.hashsalt": figure.name}):
         canvas = _compose(figure)
         for kind in ("svg", "png"):
@@ -202,14 +213,18 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
 
 
 def _compose(figure: Figure) -> Any:
-    """All panels on one sheet, with a legend below."""
+    """A sheet of Matplotlib with all panels, and a legend below."""
     from matplotlib.figure import Figure as Canvas
 
     columns = min(figure.columns, len(figure.panels))
-    rows, legend_columns = math.ceil(len(figure.panels) / columns), 2 * columns
-    width, height = 4.3, 3.1  # of a panel, in inches
-    if shapes := [panel.pixels.shape for panel in figure.panels if isinstance(panel, Picture)]:
-        width, height = 1.9, 1.8 * max(high / wide for high, wide in shapes) + 0.25  # with room for a title
+    rows = math.ceil(len(figure.panels) / columns)
+    legend_columns = 2 * columns
+    width = 4.3  # of a panel, in inches
+    height = 3.1
+    shapes = [panel.pixels.shape for panel in figure.panels if isinstance(panel, Picture)]
+    if shapes:
+        width = 1.9
+        height = 1.8 * max(high / wide for high, wide in shapes) + 0.25  # with room for a title
     size = width * columns, height * rows + 0.19 * math.ceil(len(figure.methods) / legend_columns)
     canvas = Canvas(figsize=size, layout="constrained")
     handles: dict[str, Any] = {}
@@ -228,7 +243,7 @@ def _compose(figure: Figure) -> Any:
 
 
 def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
-    """Curves with error bars on one pair of axes; their handles by method."""
+    """Handles by method of the curves with error bars that are drawn on one pair of axes."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     handles = {}
@@ -248,12 +263,9 @@ def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
         ax.set_xscale("log")
         ax.set_yscale("log")
         low, high = ax.get_ylim()
-        # A method that is exact would squeeze all others into a corner.
-        ax.set_ylim(bottom=max(low, min(_LEAST_ERROR, high / 10.0)))
+        ax.set_ylim(bottom=max(low, min(LEAST_SHOWN_ERROR, high / 10.0)))
         for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
-            axis.set_major_locator(
-                LogLocator(subs=(1.0, 2.0, 5.0) if high < _SHORT_AXIS * low else (1.0,), numticks=12)
-            )
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < SHORT_AXIS * low else (1.0,), numticks=12))
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter("{x:g}")  # typeset powers would take most of the time of a figure
     else:

@@ -19,18 +19,26 @@ from numpy.typing import NDArray
 from fastmix import __version__, instances
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix._checks import check_choice, require
-from fastmix.denoising import add_noise, anneal, binarise, denoising_model, load_image
+from fastmix._context import stream_seed
+from fastmix.denoising import add_noise, anneal, binarize, denoising_model, load_image
 from fastmix.denoising.images import PICTURES, resize
-from fastmix.denoising.posterior import as_grey
+from fastmix.denoising.posterior import as_gray
 from fastmix.errors import FormatError, NotConvergedError
 from fastmix.exact import infer_exact
-from fastmix.experiments.plan import Case, Experiment, MethodCall, Row, Settings, derive_seed
-from fastmix.methods.loopy_bp import loopy_bp
-from fastmix.methods.mean_field import mean_field
-from fastmix.methods.sampler import sample
+from fastmix.experiments.plan import Case, Experiment, MethodCall, Row, Settings, canonical
+from fastmix.experiments.tuning import (
+    PHOTOGRAPH_SIZE,
+    POINTS_PER_DECADE,
+    QUICK_PHOTOGRAPH_SIZE,
+    QUICK_TRUTH_EFFORT,
+    TRUTH_EFFORT,
+)
 from fastmix.model import MarkovRandomField
 from fastmix.projection import PAPER_STEP, PaperDual, ProjectionResult, divergence_by_name, project
 from fastmix.results import jsonable
+from fastmix.sampling.sample import sample
+from fastmix.variational.loopy_bp import loopy_bp
+from fastmix.variational.mean_field import mean_field
 
 __all__ = [
     "Answer", "build", "decode_map", "encode_map", "failed_rows", "load_photographs", "mean_error", "photograph_case",
@@ -39,13 +47,8 @@ __all__ = [
 
 Instance = tuple[MarkovRandomField, FloatArray, Mapping[str, Any]]  # the model, its true marginals, facts for the rows
 
-_POINTS_PER_DECADE = 4
 # Photographs that are part of the scikit-image package itself, so that nothing is downloaded.
 _CARRIED = ("astronaut", "brick", "camera", "chelsea", "clock", "coffee", "coins", "gravel", "moon", "rocket")
-_SIZE, _QUICK_SIZE = (120, 80), (60, 40)
-# Chains, steps and sweeps of the truth.
-_EFFORT = {"num_populations": 2, "num_chains": 64, "num_steps": 150, "sweeps_per_step": 16}
-_QUICK_EFFORT = {"num_populations": 2, "num_chains": 16, "num_steps": 75, "sweeps_per_step": 16}
 
 # -- instances ------------------------------------------------------------------------------------------------------
 
@@ -56,7 +59,7 @@ def build(case: Case) -> Instance:
         return _photograph_instance(case)
     fixed = {name: value for name, value in case.parameters.items() if name != "strength"}
     # The same for all strengths: graph, fields and the pattern of the couplings stay, their strength alone changes.
-    seed = derive_seed(case.seed, case.problem, sorted(fixed.items()), case.trial, "instance")
+    seed = stream_seed(case.seed, case.problem, canonical(fixed), case.trial, "instance")
     attractive = fixed.pop("kind") == "attractive"
     if "density" in fixed:
         fixed["edge_probability"] = fixed.pop("density")
@@ -72,7 +75,8 @@ def mean_error(truth: FloatArray, answer: FloatArray, num_variables: int) -> flo
 
 def photograph_cases(experiment: Experiment, settings: Settings) -> list[Case]:
     """One case for every photograph; more trials than photographs do not make more."""
-    size, effort = (_QUICK_SIZE, _QUICK_EFFORT) if settings.quick else (_SIZE, _EFFORT)
+    size = QUICK_PHOTOGRAPH_SIZE if settings.quick else PHOTOGRAPH_SIZE
+    effort = QUICK_TRUTH_EFFORT if settings.quick else TRUTH_EFFORT
     pictures = load_photographs(settings.images, size, experiment.num_trials(settings))
     return [photograph_case(*picture, trial, settings.seed, effort) for trial, picture in enumerate(pictures)]
 
@@ -87,7 +91,7 @@ def photograph_case(name: str, clean: BoolArray, trial: int, seed: int, effort: 
 
 
 def load_photographs(folder: str | None, size: tuple[int, int], most: int) -> list[tuple[str, BoolArray]]:
-    """Names and photographs of a folder, or of scikit-image, of a size or turned, black and white at their mean."""
+    """Names and photographs of a folder, or of scikit-image: black and white at their mean, scaled to a size."""
     if folder is None:
         images = _carried(most)
     else:
@@ -97,15 +101,16 @@ def load_photographs(folder: str | None, size: tuple[int, int], most: int) -> li
         if not names:
             raise ValueError(f"images must be a folder with {', '.join(PICTURES)} files, got {folder!r} without any")
         images = [(os.path.splitext(name)[0], load_image(os.path.join(folder, name))) for name in names[:most]]
-    return [(name, binarise(_fit(image, size))) for name, image in images]
+    return [(name, binarize(_fit(image, size))) for name, image in images]
 
 
 def _carried(most: int) -> list[tuple[str, FloatArray]]:
+    """Names and gray values of photographs that the installed scikit-image carries."""
     data = require("skimage.data", extra="image", purpose="photographs")
     found = []
     for name in _CARRIED:
         try:
-            found.append((name, as_grey(getattr(data, name)())))
+            found.append((name, as_gray(getattr(data, name)())))
         except (AttributeError, OSError, ModuleNotFoundError, ValueError):  # not in this version: it would be fetched
             continue
         if len(found) == most:
@@ -116,12 +121,15 @@ def _carried(most: int) -> list[tuple[str, FloatArray]]:
 
 
 def _fit(image: FloatArray, size: tuple[int, int]) -> FloatArray:
-    """The largest part in the middle with the proportions of a width and height, turned if it is upright, scaled."""
+    """The largest part in the middle that has the proportions of a size, scaled to it; upright ones to it turned."""
     rows, cols = image.shape
-    width, height = (max(size), min(size)) if cols >= rows else (min(size), max(size))
+    is_upright = rows > cols
+    width = min(size) if is_upright else max(size)
+    height = max(size) if is_upright else min(size)
     part_cols = min(cols, round(rows * width / height))
     part_rows = min(rows, round(cols * height / width))
-    top, left = (rows - part_rows) // 2, (cols - part_cols) // 2
+    top = (rows - part_rows) // 2
+    left = (cols - part_cols) // 2
     return resize(image[top : top + part_rows, left : left + part_cols], height, width)
 
 
@@ -132,13 +140,14 @@ def _photograph_instance(case: Case) -> Instance:
     comes from population annealing with the same sweeps; how far two independent populations differ says how far it
     can be trusted, and is in the facts as ``truth_error``.
     """
-    p = case.parameters
-    rows, cols = p["rows"], p["cols"]
+    parameters = case.parameters
+    rows = parameters["rows"]
+    cols = parameters["cols"]
     bits = np.unpackbits(np.frombuffer(case.payload, dtype=np.uint8), count=rows * cols)
     clean = bits.reshape(rows, cols).astype(bool)
-    observed = add_noise(clean, seed=derive_seed(case.seed, "noise", p["image"], case.trial))
+    observed = add_noise(clean, seed=stream_seed(case.seed, "noise", parameters["image"], case.trial))
     model = denoising_model(observed)
-    truth = anneal(model, seed=case.derive_seed("truth"), num_threads=1, **p["truth"])
+    truth = anneal(model, seed=case.seed_of("truth"), num_threads=1, **parameters["truth"])
     marginals = truth.node_marginals
     maps = {"clean": clean, "observed": observed, "truth": marginals[1::2].reshape(rows, cols)}
     facts = {
@@ -149,13 +158,13 @@ def _photograph_instance(case: Case) -> Instance:
 
 
 def encode_map(values: NDArray[Any]) -> str:
-    """Grey values (rows, cols) from 0 to 1 as text: 16 shades, compressed."""
+    """Gray values (rows, cols) from 0 to 1 as text: 16 shades, compressed."""
     shades = np.round(15.0 * np.asarray(values, dtype=np.float64)).astype(np.uint8).reshape(-1)
     return base64.b64encode(zlib.compress(shades.tobytes(), 9)).decode()
 
 
 def decode_map(text: str, rows: int, cols: int) -> FloatArray:
-    """Grey values (rows, cols) from text of :func:`encode_map`."""
+    """Gray values (rows, cols) from text of :func:`encode_map`."""
     shades = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
     return shades.reshape(rows, cols) / 15.0
 
@@ -165,7 +174,7 @@ def decode_map(text: str, rows: int, cols: int) -> FloatArray:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a method found; aside from the seconds, determined by the seed."""
+    """Marginals that a method found, and what they took; all but the seconds follow from the seed."""
 
     node_marginals: FloatArray  # aligned with model.log_unary
     trace: list[tuple[int, FloatArray]]  # sweeps and node marginals on the way
@@ -176,7 +185,7 @@ class Answer:
 def trace_points(num_sweeps: int) -> list[int]:
     """Numbers of sweeps at which the error is noted, evenly spaced in their logarithm."""
     decades = np.log10(num_sweeps)
-    points = 10.0 ** (np.arange(int(decades * _POINTS_PER_DECADE) + 1) / _POINTS_PER_DECADE)
+    points = 10.0 ** (np.arange(int(decades * POINTS_PER_DECADE) + 1) / POINTS_PER_DECADE)
     return sorted({round(float(point)) for point in points} | {num_sweeps})
 
 
@@ -195,14 +204,17 @@ def run_method(model: MarkovRandomField, call: MethodCall, *, seed: int) -> Answ
 
 
 def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], seed: int) -> Answer:
-    seconds, facts = dict[str, float](), dict[str, Any]()
+    """The answer of a method by its name and options, run a single time."""
+    seconds: dict[str, float] = {}
+    facts: dict[str, Any] = {}
     if "divergence" in options:
         with _timed(seconds, "project"):
             result = _project(model, options, seed)
         facts = {"status": result.status, "norm_after": result.norm_after}
-        if "inner_iterations" in result.stats:
-            facts["inner_iterations"] = int(result.stats["inner_iterations"])
-        model, seed = result.model, seed ^ 1
+        if "num_inner_iterations" in result.stats:
+            facts["inner_iterations"] = int(result.stats["num_inner_iterations"])
+        model = result.model
+        seed = stream_seed(seed, "sample")
     if "num_sweeps" in options:
         # One chain from a random start, every sweep counted from the first on, as in the paper's figures.
         points = trace_points(options["num_sweeps"])
@@ -210,7 +222,8 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
         with _timed(seconds, "sample"):
             run = sample(model, num_chains=1, burn_in=0, history_at=points, seed=seed, num_threads=1, **own)
         facts = {"status": "ok", "num_sweeps": options["num_sweeps"], **facts}
-        return Answer(run.node_marginals, run.history, facts, seconds)
+        history = [(entry["sweep"], entry["marginals"]) for entry in run.history]
+        return Answer(run.node_marginals, history, facts, seconds)
     check_choice("a method without sweeps", name, ["mean-field", "loopy-bp"])
     with _timed(seconds, "infer"):
         found = mean_field(model, seed=seed) if name == "mean-field" else loopy_bp(model)
@@ -218,6 +231,7 @@ def _run_once(model: MarkovRandomField, name: str, options: Mapping[str, Any], s
 
 
 def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) -> ProjectionResult:
+    """The projection that options of a method ask for, also where it may still be improved on."""
     divergence = divergence_by_name(options["divergence"])
     own = {name: options[name] for name in vars(divergence) if name in options}
     try:
@@ -232,7 +246,7 @@ def _project(model: MarkovRandomField, options: Mapping[str, Any], seed: int) ->
             progress=None,
         )
     except NotConvergedError as error:
-        return error.result  # within the bound, and its status says that it may be improved on
+        return error.result  # within the bound; its status says that it may be improved on
 
 
 @contextmanager
@@ -284,6 +298,7 @@ def failed_rows(case: Case, error: Exception) -> list[Row]:
 
 
 def _empty_row(case: Case, call: MethodCall, failure: Exception | None = None) -> Row:
+    """The row of a method without an answer, with the reason where it has failed."""
     return {
         "key": case.row_key(call),
         "problem": case.problem,
@@ -292,7 +307,7 @@ def _empty_row(case: Case, call: MethodCall, failure: Exception | None = None) -
         "root_seed": case.seed,
         "method": call.name,
         "options": dict(call.options),
-        "seed": case.derive_seed(call.name),
+        "seed": case.seed_of(call.name),
         "versions": {"fastmix": __version__, "numpy": np.__version__, "python": platform.python_version()},
         "failure": None if failure is None else f"{type(failure).__name__}: {failure}",
         "error": None,

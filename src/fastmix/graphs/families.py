@@ -10,7 +10,7 @@ import numpy as np
 from fastmix._arrays import IntArray
 from fastmix._checks import as_array, as_float_array, check_count, check_flag, check_seed, describe
 from fastmix.errors import ModelError
-from fastmix.graphs.basics import canonical_edges, check_graph_memory, check_size
+from fastmix.graphs.edges import canonical_edges, check_graph_memory, check_size
 
 __all__ = [
     "complete_bipartite_edges", "complete_edges", "cubic_edges", "cycle_edges", "erdos_renyi_edges", "grid_edges",
@@ -64,11 +64,13 @@ def hexagonal_edges(rows: int, cols: int, torus: bool = False) -> IntArray:
     >>> hexagonal_edges(2, 3).tolist()
     [[0, 1], [0, 3], [1, 2], [2, 5], [3, 4], [4, 5]]
     """
-    rows, cols = check_size("rows", rows), check_size("cols", cols)
+    rows = check_size("rows", rows)
+    cols = check_size("cols", cols)
     if check_flag("torus", torus) and (rows % 2 or cols % 2):
         raise ModelError(f"rows and cols must be even for a hexagonal lattice on a torus, got {rows} and {cols}")
     edges = grid_edges(rows, cols, torus)
-    (r, c), (down, _) = np.divmod(edges[:, 0], cols), np.divmod(edges[:, 1], cols)
+    r, c = np.divmod(edges[:, 0], cols)
+    down = edges[:, 1] // cols
     upper = np.where((down - r) % max(rows, 1) == 1, r, down)  # the row from which a rung goes down
     return edges[(r == down) | ((upper + c) % 2 == 0)]
 
@@ -85,9 +87,9 @@ def cubic_edges(depth: int, rows: int, cols: int, torus: bool = False) -> IntArr
 
 
 def lattice_edges(box: dict[str, int], steps: Sequence[tuple[int, ...]], torus: bool = False) -> IntArray:
-    """Edges between every node of a box, its sides by name, and those some steps away, in order of their numbers.
+    """Edges that join every node of a box to the nodes at given steps from it, in the order of their numbers.
 
-    On a torus steps go past the sides, where that makes new edges.
+    ``box`` has the sides by name. On a torus steps go past the sides, where that makes new edges.
     """
     torus = check_flag("torus", torus)
     sizes = tuple(check_size(name, size) for name, size in box.items())
@@ -95,7 +97,8 @@ def lattice_edges(box: dict[str, int], steps: Sequence[tuple[int, ...]], torus: 
     check_graph_memory(n, len(steps) * n)
     sides = np.array(sizes)[:, None]
     place = np.stack(np.unravel_index(np.arange(n), sizes)) if n else np.zeros((len(sizes), 0), dtype=np.int64)
-    keep, other = np.empty((n, len(steps)), dtype=bool), np.empty((n, len(steps)), dtype=np.int64)
+    keep = np.empty((n, len(steps)), dtype=bool)
+    other = np.empty((n, len(steps)), dtype=np.int64)
     for k, step in enumerate(steps):
         move = np.array(step)[:, None]
         target = place + move
@@ -110,7 +113,7 @@ def lattice_edges(box: dict[str, int], steps: Sequence[tuple[int, ...]], torus: 
 
 
 def complete_edges(num_variables: int) -> IntArray:
-    """All pairs of variables.
+    """Edges of a complete graph: all pairs of variables.
 
     Examples
     --------
@@ -123,14 +126,15 @@ def complete_edges(num_variables: int) -> IntArray:
 
 
 def complete_bipartite_edges(left: int, right: int) -> IntArray:
-    """All pairs of one of the first ``left`` variables with one of the following ``right``.
+    """Edges of a complete bipartite graph: each of the first ``left`` variables with each of the next ``right``.
 
     Examples
     --------
     >>> complete_bipartite_edges(2, 2).tolist()
     [[0, 2], [0, 3], [1, 2], [1, 3]]
     """
-    left, right = check_size("left", left), check_size("right", right)
+    left = check_size("left", left)
+    right = check_size("right", right)
     check_graph_memory(left + right, left * right)
     first = np.repeat(np.arange(left, dtype=np.int64), right)
     return np.stack([first, np.tile(np.arange(left, left + right, dtype=np.int64), left)], axis=1)
@@ -171,11 +175,9 @@ def erdos_renyi_edges(num_variables: int, probability: float, seed: int) -> IntA
     (45, 0)
     """
     n = check_size("num_variables", num_variables)
-    p = (
-        float(as_float_array("probability", probability))
-        if as_array("probability", probability, "be a number").ndim == 0
-        else math.nan
-    )
+    p = math.nan
+    if as_array("probability", probability, "be a number").ndim == 0:
+        p = float(as_float_array("probability", probability))
     if not 0.0 <= p <= 1.0:
         raise ModelError(f"probability must be between 0 and 1, got {describe(probability)}")
     rng = np.random.default_rng(check_seed(seed))
@@ -205,7 +207,7 @@ def _pairs_from_index(n: int, index: IntArray) -> IntArray:
 
 
 def random_tree_edges(num_variables: int, seed: int) -> IntArray:
-    """Edges of a tree drawn uniformly among the ``n^(n-2)`` labelled trees.
+    """Edges of a tree drawn uniformly among the ``n^(n-2)`` labeled trees.
 
     Notes
     -----
@@ -229,7 +231,17 @@ def random_tree_edges(num_variables: int, seed: int) -> IntArray:
 def random_regular_edges(num_variables: int, degree: int, seed: int) -> IntArray:
     """Edges of a random simple graph in which every variable has the same number of neighbors.
 
-    ``degree`` is less than the number of variables, and their product even.
+    Parameters
+    ----------
+    num_variables : int
+    degree : int
+        Less than the number of variables; their product must be even.
+    seed : int
+
+    Raises
+    ------
+    ModelError
+        If there is no such graph.
 
     Notes
     -----
@@ -244,7 +256,8 @@ def random_regular_edges(num_variables: int, degree: int, seed: int) -> IntArray
     >>> set(adjacency(10, edges).degree.tolist())
     {3}
     """
-    n, d = check_size("num_variables", num_variables), check_count("degree", degree, least=0, error=ModelError)
+    n = check_size("num_variables", num_variables)
+    d = check_count("degree", degree, least=0, error=ModelError)
     rng = np.random.default_rng(check_seed(seed))
     if d >= max(n, 1):
         raise ModelError(f"degree must be less than num_variables = {n}, got {d}")
@@ -260,6 +273,7 @@ def random_regular_edges(num_variables: int, degree: int, seed: int) -> IntArray
 
 
 def _random_regular(n: int, d: int, rng: np.random.Generator) -> IntArray:
+    """Edges of a random simple graph of degree d: half-edges are paired anew until the switches make it simple."""
     while True:
         pairs = rng.permutation(np.repeat(np.arange(n, dtype=np.int64), d)).reshape(-1, 2)
         if _switch_to_simple(n, pairs, rng):
@@ -288,14 +302,16 @@ def _switch_to_simple(n: int, pairs: IntArray, rng: np.random.Generator) -> bool
                 break
             other = int(rng.integers(len(pairs)))
             k, l = pairs[other].tolist()[:: 1 if rng.random() < 0.5 else -1]
-            new_first, new_second = key(i, k), key(j, l)
+            new_first = key(i, k)
+            new_second = key(j, l)
             if other == e or i == k or j == l or new_first == new_second or copies(new_first) or copies(new_second):
                 continue
             for old in (key(i, j), key(k, l)):
                 change[old] = change.get(old, 0) - 1
             for new in (new_first, new_second):
                 change[new] = change.get(new, 0) + 1
-            pairs[e], pairs[other] = (i, k), (j, l)
+            pairs[e] = (i, k)
+            pairs[other] = (j, l)
         else:
             return False
     return True

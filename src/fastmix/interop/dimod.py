@@ -1,6 +1,6 @@
 """dimod: ``BinaryQuadraticModel`` in and out, and draws as a ``SampleSet``.
 
-Energies there are minimised and log-potentials here are maximised: ``p(x) = exp(-energy(x) / temperature) / Z``. Spins
+Energies there are minimized and log-potentials here are maximized: ``p(x) = exp(-energy(x) / temperature) / Z``. Spins
 -1 and +1, and the binary values 0 and 1, are states 0 and 1.
 """
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from fastmix._checks import check_positive, require
 from fastmix.errors import ModelError
+from fastmix.marginals import InferenceResult
 from fastmix.model import MarkovRandomField
 from fastmix.model.network import BayesianNetwork
-from fastmix.results import InferenceResult
 
 __all__ = ["read", "sample_set", "write"]
 
@@ -47,7 +47,9 @@ def write(model: MarkovRandomField | BayesianNetwork, *, temperature: float = 1.
         raise ModelError("dimod holds binary variables and pairs of them; the model has others")
     if model.has_forbidden:
         raise ModelError("dimod holds finite energies only; the model forbids some states or pairs")
-    unary, tables = model.log_unary.reshape(-1, 2), model.log_pairwise.reshape(-1, 2, 2)
+    unary = model.log_unary.reshape(-1, 2)
+    tables = model.log_pairwise.reshape(-1, 2, 2)
+    # A spin s has the state (s + 1) / 2: fields and couplings are the means of the tables with these signs.
     linear = 0.5 * (unary[:, 1] - unary[:, 0])
     i, j = model.edges.T
     np.add.at(linear, i, 0.25 * (tables[:, 1].sum(axis=1) - tables[:, 0].sum(axis=1)))

@@ -22,14 +22,16 @@ def write(model: MarkovRandomField | BayesianNetwork) -> Any:
     """
     networkx = require("networkx", extra="interop", purpose="conversions")
     if isinstance(model, BayesianNetwork):
-        directed, names = networkx.DiGraph(name=model.name), model.variable_names
+        names = model.variable_names
+        directed = networkx.DiGraph(name=model.name)
         for name, states, table in zip(names, model.state_names, model.tables, strict=True):
             directed.add_node(name, states=list(states), table=table)
         directed.add_edges_from((names[p], names[i]) for i, of_child in enumerate(model.parents) for p in of_child)
         return directed
     if model.num_factors:
         raise ModelError(f"a graph has tables at its edges only; the model has {model.num_factors} larger factors")
-    graph, keys = networkx.Graph(), list(model.variable_names or range(model.num_variables))
+    graph = networkx.Graph()
+    keys = list(model.variable_names or range(model.num_variables))
     for i, (key, labels) in enumerate(zip(keys, model.names_of_states(), strict=True)):
         graph.add_node(key, log_unary=model.unary(i), states=labels)
     for i, j in model.edges.tolist():

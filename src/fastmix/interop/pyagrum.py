@@ -22,7 +22,8 @@ def read(source: Any) -> MarkovRandomField | BayesianNetwork:
     states = [list(variable.labels()) for variable in variables]
     index = {name: i for i, name in enumerate(names)}
     if hasattr(source, "cpt"):
-        parents, tables = [], []
+        parents = []
+        tables = []
         for name in names:
             scope, array = _axes(source.cpt(name))
             parents.append([index[parent] for parent in scope if parent != name])
@@ -63,7 +64,7 @@ def write(model: MarkovRandomField | BayesianNetwork) -> Any:
 
 
 def _axes(tensor: Any) -> tuple[list[str], Any]:
-    """The names of the axes of a tensor, and its values; the array has the last variable of ``names`` first."""
+    """The variables of a tensor and its values; the array has the last variable of ``names`` as its first axis."""
     return list(tensor.names)[::-1], np.asarray(tensor.toarray(), dtype=np.float64)
 
 

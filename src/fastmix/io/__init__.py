@@ -4,23 +4,22 @@ Every reader takes plain, gzip and xz files and ``-`` for the standard input, ev
 or not at all. A format of models is one :class:`Format`; :func:`register_format` makes another one known.
 """
 
-# ruff: noqa: I001
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import BinaryIO
 
 from fastmix._checks import as_path, describe, show_path
 from fastmix.errors import FormatError
 from fastmix.io import bif, ergo, npz, uai, xmlbif
-from fastmix.io.answers import (
-    read_evidence, read_mar, read_mpe, read_pr, register_answer, write_answer, write_evidence, write_mar, write_mpe,
-    write_pr,
-)  # fmt: skip
+from fastmix.io.answers import register_answer, write_answer
+from fastmix.io.competition import read_mar, read_mpe, read_pr, write_mar, write_mpe, write_pr
+from fastmix.io.evidence import read_evidence, write_evidence
 from fastmix.io.files import PathLike, atomic_write, display_name, read_bytes
-from fastmix.model import check_model, MarkovRandomField
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.model.network import BayesianNetwork
 
 __all__ = [
@@ -40,18 +39,18 @@ class Format:
     Parameters
     ----------
     name : str
-        As people call it.
+        Name of the format in messages and help texts.
     suffixes : tuple of str
-        Ends of file names that choose it for writing, in lower case; those of compressed files, ``.gz`` and ``.xz``,
-        must be among them if they are meant to.
+        Ends of file names that choose the format for writing, in lower case. A format that writes compressed files
+        lists their suffixes too, such as ``.uai.gz`` and ``.uai.xz``.
     read : callable ``(data, name, max_bytes) -> MarkovRandomField or BayesianNetwork``
-        The model in the unpacked content of a file; ``name`` is for messages, ``max_bytes`` as for
+        Returns the model in the unpacked content of a file. ``name`` is for messages; ``max_bytes`` is as for
         :func:`fastmix.io.read_model`. It raises a :class:`fastmix.FormatError` whose message begins with the name.
     write : callable ``(model, stream) -> list of str``, or None
-        Writes bytes; what other programs will not read from them comes back as notes. None for formats that only hold
-        Bayesian networks.
+        Writes bytes, and returns notes on what other programs will not read from them. None for formats that hold
+        Bayesian networks only.
     matches : callable ``(data) -> bool``
-        Whether the content of a file is in this format, by its first bytes.
+        Returns whether the content of a file is in this format, by its first bytes.
 
     Examples
     --------
@@ -66,9 +65,10 @@ class Format:
     matches: Callable[[bytes], bool]
 
 
-# What no other format claims is read as UAI, for the message about its first word.
-_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
-_FORMATS = [
+_UAI_WORDS = (b"MARKOV", b"BAYES")
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # first bytes of a zip archive, and of an empty one
+# Content that no other format claims is read as UAI, whose reader complains about the first word.
+FORMATS = [
     Format("UAI", (".uai", ".uai.gz", ".uai.xz"), uai.read, uai.write, lambda _data: True),
     Format("npz", (".npz",), npz.read, npz.write, lambda data: data.startswith(_ZIP)),
     Format("BIF", (".bif",), bif.parse_bif, None, bif.is_bif),
@@ -77,64 +77,94 @@ _FORMATS = [
 ]
 
 
-def register_format(new: Format) -> None:
+def register_format(new: Format) -> Format:
     """Make a format known to :func:`fastmix.io.read_model`, :func:`fastmix.io.write_model` and the command line.
+
+    A package that declares an entry point of the group ``fastmix.formats`` need not be imported first: it is loaded for
+    a file that no other format claims.
+
+    Returns
+    -------
+    Format
+        The format itself.
 
     Raises
     ------
     ValueError
-        If its name or a suffix is taken.
+        If another format has this name or one of these suffixes.
 
     Notes
     -----
-    Content is offered to the latest format first; what none of them claims is read in the first, UAI.
+    The content of a file is offered to the latest format first. Content that no format claims is read as UAI.
     """
     if not isinstance(new, Format):
         raise TypeError(f"new must be a Format, got {describe(new)}")
-    for known in _FORMATS:
+    for known in FORMATS:
         if known.name == new.name or set(known.suffixes) & set(new.suffixes):
             raise ValueError(f"a format must have a name and suffixes of its own, got {new.name!r}, {new.suffixes}")
-    _FORMATS.append(new)
+    FORMATS.append(new)
+    return new
+
+
+@cache
+def _load_formats() -> None:
+    """Make the formats of other packages known, once."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="fastmix.formats"):
+        found = entry.load()
+        if found not in FORMATS:  # a package may have registered it while it was loaded
+            register_format(found)
 
 
 def formats() -> tuple[Format, ...]:
-    """All formats that are known, UAI first."""
-    return tuple(_FORMATS)
+    """Formats that are known, UAI first."""
+    return tuple(FORMATS)
 
 
 def format_of(path: PathLike) -> Format:
-    """The format that the end of a file's name chooses for writing; the first, UAI, for ``-``."""
+    """Format that the end of a file's name chooses for writing; UAI for ``-``."""
     name = as_path("path", path)
     if name == "-":
-        return _FORMATS[0]
-    for known in _FORMATS:
-        if known.write is not None and name.lower().endswith(known.suffixes):
-            return known
+        return FORMATS[0]
+    found = _writable_format(name)
+    if found is None:
+        _load_formats()
+        found = _writable_format(name)
+    if found is not None:
+        return found
     raise ValueError(f"the path of a model file must end in {suffix_list()}, got {show_path(name)}")
 
 
+def _writable_format(name: str) -> Format | None:
+    """The first of the known formats that is written under the end of a file's name."""
+    writable = [known for known in FORMATS if known.write is not None]
+    return next((known for known in writable if name.lower().endswith(known.suffixes)), None)
+
+
 def format_names() -> str:
-    """The names of all formats in a sentence, for help texts: UAI, npz, BIF, XMLBIF or Ergo."""
-    *most, last = (known.name for known in _FORMATS)
+    """Names of all formats as a phrase for help texts, such as "UAI, npz, BIF, XMLBIF or Ergo"."""
+    *most, last = (known.name for known in FORMATS)
     return f"{', '.join(most)} or {last}"
 
 
 def suffix_list() -> str:
-    """The suffixes of all formats that models are written in, in a sentence."""
-    *most, last = (suffix for known in _FORMATS if known.write is not None for suffix in known.suffixes)
+    """Suffixes of all formats that models are written in, as a phrase such as ".uai, .uai.gz, .uai.xz or .npz"."""
+    writable = [known for known in FORMATS if known.write is not None]
+    *most, last = (suffix for known in writable for suffix in known.suffixes)
     return f"{', '.join(most)} or {last}"
 
 
 def read_model(path: PathLike, *, max_bytes: float | None = None) -> MarkovRandomField:
-    """The model in a UAI, npz, BIF, XMLBIF or Ergo file, or one of a registered format, told apart by content.
+    """Model in a UAI, npz, BIF, XMLBIF or Ergo file, or a file of a registered format, told apart by content.
 
     Parameters
     ----------
     path : str or path-like
         ``-`` is the standard input.
     max_bytes : float, optional
-        Refuse a file that holds more, unpacked: a few kilobytes of gzip can stand for gigabytes. By default what the
-        environment variable ``FASTMIX_MAX_BYTES`` says (such as ``8GiB``), or an eighth of the free memory.
+        Refuse a file that holds more, unpacked: a few kilobytes of gzip can stand for gigabytes. The default is the
+        environment variable ``FASTMIX_MAX_BYTES`` (such as ``8GiB``), else an eighth of the free memory.
 
     Raises
     ------
@@ -164,9 +194,9 @@ def read_model(path: PathLike, *, max_bytes: float | None = None) -> MarkovRando
 
 
 def read_network(path: PathLike, *, max_bytes: float | None = None) -> BayesianNetwork:
-    """The Bayesian network in a file that holds one, told apart by content; for what a model does not keep: parents.
+    """Bayesian network in a BIF, XMLBIF or Ergo file, or in a UAI file that begins with ``BAYES``.
 
-    BIF, XMLBIF and Ergo files hold one, and UAI files that begin with ``BAYES``.
+    Unlike a model, a network knows the parents of each variable. The formats are told apart by content.
 
     Parameters
     ----------
@@ -192,14 +222,31 @@ def read_network(path: PathLike, *, max_bytes: float | None = None) -> BayesianN
 def read_model_or_network(
     path: PathLike, *, max_bytes: float | None = None, patience: float | None = None
 ) -> MarkovRandomField | BayesianNetwork:
-    """The Bayesian network in a file that holds one, else its model; ``patience`` as for :func:`read_bytes`."""
-    data, known = read_bytes(path, max_bytes, patience), formats()
-    chosen = next((one for one in known[:0:-1] if one.matches(data)), known[0])
-    return chosen.read(data, display_name(path), max_bytes)
+    """Bayesian network in a file that holds one, else the model in the file.
+
+    ``patience`` is the number of seconds to wait until somebody writes to a named pipe; None waits without end.
+    """
+    data = read_bytes(path, max_bytes, patience)
+    return _format_of_content(data).read(data, display_name(path), max_bytes)
+
+
+def _format_of_content(data: bytes) -> Format:
+    """The format that claims the content of a file, from another package if need be; UAI where none does."""
+    found = _claiming_format(data)
+    if found is None and not data[:64].lstrip().upper().startswith(_UAI_WORDS):
+        _load_formats()
+        found = _claiming_format(data)
+    return FORMATS[0] if found is None else found
+
+
+def _claiming_format(data: bytes) -> Format | None:
+    """The latest of the known formats, other than UAI, that claims the content of a file."""
+    others = FORMATS[1:]
+    return next((known for known in reversed(others) if known.matches(data)), None)
 
 
 def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
-    """Write a model in the format that the suffix names; what others will not read from it comes back as notes.
+    """Write a model in the format that the suffix names; return notes on what other programs will not read.
 
     Parameters
     ----------
@@ -211,9 +258,10 @@ def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
     Returns
     -------
     list of str
-        One line each, also logged as a warning. Empty for npz files, and for UAI files that every program reads as the
-        same model; there are notes on names, which UAI files lose; on a constant outside the range of doubles, which is
-        split; on entries so small beside others of their table that other programs read them as 0.
+        One line each, also logged as a warning. The list is empty for npz files, and for UAI files that every program
+        reads as the same model. There are notes on names, which UAI files lose, on a constant outside the range of
+        doubles, which is split, and on entries so small beside others of their table that other programs read them as
+        0.
 
     Raises
     ------

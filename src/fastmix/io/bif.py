@@ -13,7 +13,7 @@ What this reader takes and refuses:
 - A name is a word without white space and without any of ``{ } ( ) [ ] , ; | "``, or anything on one line in double
   quotes. Commas are white space, and the bar after the child may be left out.
 - Probabilities are decimal numbers, not negative; one below the range of doubles is 0. Rows that sum to 1 within 1e-4
-  are normalised, others are refused.
+  are normalized, others are refused.
 - Names that repeat or are not known, a table or row that is missing or given twice, and cycles are refused.
 """
 
@@ -23,8 +23,9 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,9 +33,10 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.files import PathLike, atomic_write, check_content_size, decode_text, shown
-from fastmix.model.network import MOST_PARENTS, BayesianNetwork, normalise_rows
+from fastmix.io.tuning import BIF_CHARACTER_BYTES, BIF_ENTRY_BYTES
+from fastmix.model.network import MOST_PARENTS, BayesianNetwork, normalize_rows
 
-__all__ = ["NetworkDraft", "is_bif", "parse_bif", "write_bif"]
+__all__ = ["NetworkDraft", "bif_chunks", "is_bif", "parse_bif", "write_bif"]
 
 _logger = logging.getLogger(__name__)
 
@@ -57,41 +59,49 @@ _FIRST_BLOCK = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\s|//[^\r\n]*[\r\n]|/\*[\s\S]*?\*/)*+(?:network|variable|probability)[\s(\"{]"
 )
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_ENTRY_BYTES = 64.0  # for each entry of a table, with the working arrays of its check
 _PUNCTUATION = frozenset("{}()[];|")
 _BRACE = re.compile(r"[{}]")
 _QUOTED = re.compile(r'"[^"\n]*"')
 _COUNT = re.compile(r"[0-9]{1,9}")
-_CHARACTER_BYTES = 40.0  # of memory at the peak for each character, if each second one is a word
 
 _KEYWORDS = frozenset(["network", "variable", "probability", "property", "type", "discrete", "default", "table"])
 _BARE_NAME = re.compile(r"""(?!.*/[/*])[^\s{}()\[\],;|"]+""")
 _NO_NAME = re.compile('["\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]')
-_DEFAULT, _TABLE = -1, -2  # beside the numbers of rows
+
+# What stands for "all other rows" and for "all rows" beside the numbers of rows.
+_DEFAULT = -1
+_TABLE = -2
 
 
 def parse_bif(text: str | bytes, name: str = "<string>", max_bytes: float | None = None) -> BayesianNetwork:
-    """The Bayesian network in a text in BIF; ``name`` is that of the file, for messages.
+    """The Bayesian network in a text in BIF; ``name`` is the name of the file, for messages.
 
-    A :class:`fastmix.ResourceError` if tables that ``default`` makes of a few words need more than ``max_bytes``.
+    A :class:`fastmix.ResourceError` is raised if tables that ``default`` makes of a few words need more than
+    ``max_bytes``.
     """
     content = decode_text(text, name) if isinstance(text, bytes) else text.removeprefix("\ufeff")
     return _Parser(content.replace("\r\n", "\n").replace("\r", "\n"), name, max_bytes).network()
 
 
 def is_bif(data: bytes) -> bool:
-    r"""Whether the first word of a file, after comments, is that of a BIF block."""
+    r"""Whether the first word of a file, after comments, begins a BIF block."""
     return _FIRST_BLOCK.match(data) is not None
 
 
 class NetworkDraft:
-    """A network as it is read, here and from XMLBIF: checks names and tables, and says at which place they are wrong.
+    """A network while it is read, here and from XMLBIF: it checks names and tables, and says where they are wrong.
 
-    ``error`` makes the :class:`FormatError` for a place, a number that it alone understands, and a message.
+    Parameters
+    ----------
+    error : callable ``(place, message) -> FormatError``
+        Makes the error for a place in the file, a number that it alone understands, and a message.
+    source : str
+        Name of the file, for the refusal of a table that is too large.
     """
 
     def __init__(self, error: Callable[[int, str], FormatError], source: str) -> None:
-        self._error, self._source = error, source
+        self._error = error
+        self._source = source
         self.names: list[str] = []
         self.states: list[dict[str, int]] = []  # number by name
         self._places: list[int] = []
@@ -102,7 +112,7 @@ class NetworkDraft:
         self._num_entries = 0
 
     def add_variable(self, name: str, place: int, states: Sequence[str], places: Sequence[int]) -> None:
-        """Another variable; ``places`` are those of its states."""
+        """Add a variable with its states; ``places`` are the places of the states."""
         if name in self._indices:
             raise self._error(place, f"each variable must be declared once, got {shown(name)} again")
         if not states:
@@ -118,9 +128,10 @@ class NetworkDraft:
         self._places.append(place)
 
     def define(self, names: Sequence[str], places: Sequence[int]) -> tuple[int, list[int], tuple[int, int]]:
-        """The numbers of a child and of its parents, and the rows and columns of the table that it now has to get.
+        """The numbers of a child and of its parents, and the shape (rows, columns) of the table that is to be set.
 
-        All variables are known by now. A :class:`fastmix.ResourceError` if all tables so far need too much memory.
+        ``names`` are the child and then its parents; all variables have been added by now. A
+        :class:`fastmix.ResourceError` is raised if all tables so far need too much memory.
         """
         scope: list[int] = []
         for name, place in zip(names, places, strict=True):
@@ -131,14 +142,17 @@ class NetworkDraft:
                 message = f"the table of {shown(names[0])} must name each variable once, got {shown(name)}"
                 raise self._error(place, message)
             scope.append(index)
-        child, parents = scope[0], scope[1:]
+        child = scope[0]
+        parents = scope[1:]
         if len(parents) > MOST_PARENTS:
             message = f"{shown(names[0])} must have at most {MOST_PARENTS} parents, got {len(parents)}"
             raise self._error(places[0], message)
         if child in self._parents:
             raise self._error(places[0], f"each variable must have one table, got a second for {shown(names[0])}")
-        self._parents[child], self._definitions[child] = parents, places[0]
-        rows, columns = math.prod(len(self.states[p]) for p in parents), len(self.states[child])
+        self._parents[child] = parents
+        self._definitions[child] = places[0]
+        rows = math.prod(len(self.states[parent]) for parent in parents)
+        columns = len(self.states[child])
         self._num_entries += rows * columns
         what = f"{self._source}: the table of {shown(names[0])}, {rows} rows of {columns} probabilities,"
         check_memory(self.required_bytes, what, "use fewer parents or states")
@@ -146,19 +160,19 @@ class NetworkDraft:
 
     @property
     def required_bytes(self) -> float:
-        """What all tables so far need at the peak."""
-        return _ENTRY_BYTES * self._num_entries
+        """Bytes of memory that all tables so far need at the peak."""
+        return BIF_ENTRY_BYTES * self._num_entries
 
     def row_name(self, child: int, row: int) -> str:
-        """The states of the parents in a row, for messages."""
-        result = []
+        """The states of the parents in a row of the table of a child, for messages."""
+        states: list[str] = []
         for parent in reversed(self._parents[child]):
             row, state = divmod(row, len(self.states[parent]))
-            result.append(list(self.states[parent])[state])
-        return f"({', '.join(reversed(result))})"
+            states.insert(0, list(self.states[parent])[state])
+        return f"({', '.join(states)})"
 
     def set_table(self, child: int, words: Sequence[str], order: IntArray, place_of: Callable[[int], int]) -> None:
-        """The table of a child: ``order`` (rows, states of the child) says which of the words each entry is."""
+        """Set the table of a child: ``order`` (rows, states of the child) says which of the words each entry is."""
         name = shown(self.names[child])
         values = np.array([float(word) if _NUMBER.fullmatch(word) else -1.0 for word in words])
         wrong = np.flatnonzero(~((values >= 0.0) & (values < np.inf)))
@@ -166,15 +180,16 @@ class NetworkDraft:
             k = int(wrong[0])
             message = f"a probability of {name} must be a finite number of at least 0, got {shown(words[k])}"
             raise self._error(place_of(k), message)
-        table, bad = normalise_rows(values[order])
+        table, bad = normalize_rows(values[order])
         if bad is not None:
             where = f" for {self.row_name(child, bad)}" if self._parents[child] else ""
             message = f"the probabilities of {name}{where} must sum to 1 within 1e-4"
             raise self._error(place_of(int(order[bad, 0])), f"{message}, got {values[order[bad]].sum():.10g}")
-        self._tables[child] = table.reshape([*(len(self.states[p]) for p in self._parents[child]), -1])
+        shape = [len(self.states[parent]) for parent in self._parents[child]]
+        self._tables[child] = table.reshape([*shape, -1])
 
     def network(self, name: str) -> BayesianNetwork:
-        """The finished network, if all tables are there and parents come before children in some order."""
+        """The finished network; a :class:`FormatError` is raised if a table is missing or there is a cycle."""
         every = range(len(self.names))
         for i in every:
             if i not in self._tables:
@@ -196,20 +211,36 @@ class NetworkDraft:
 
 
 def _has_ended(token: str) -> bool:
-    """Whether what is passed over hides nothing that was meant: a property has its braces in pairs."""
-    if token.startswith("/"):
-        return token.startswith("//") or token.endswith("*/", 2)
+    """Whether a comment or property ends where it should, so that it hides nothing that was meant."""
+    if token.startswith("//"):
+        return True
+    if token.startswith("/*"):
+        return token.endswith("*/", 2)
     plain = _QUOTED.sub("", token)
-    depths = list(itertools.accumulate((1 if brace == "{" else -1 for brace in _BRACE.findall(plain)), initial=0))
-    return plain.endswith(";") and min(depths) == depths[-1] == 0
+    depth = 0
+    for brace in _BRACE.findall(plain):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    return plain.endswith(";") and depth == 0
+
+
+class _Definition(NamedTuple):
+    """Places of a block ``probability``: after its opening bracket, of its closing bracket, and of its last brace."""
+
+    opened: int
+    closed: int
+    end: int
 
 
 class _Parser:
-    """Blocks out of tokens. A place is the number of a token; its line is looked up only for a message."""
+    """Reads blocks out of tokens. A place is the number of a token; its line is looked up only for a message."""
 
     def __init__(self, text: str, name: str, max_bytes: float | None) -> None:
-        check_memory(_CHARACTER_BYTES * len(text), f"{name}: reading {len(text)} characters", "use a smaller file")
-        self._text, self._name, self._max_bytes = text, name, max_bytes
+        check_memory(BIF_CHARACTER_BYTES * len(text), f"{name}: reading {len(text)} characters", "use a smaller file")
+        self._text = text
+        self._name = name
+        self._max_bytes = max_bytes
         self._tokens: list[str] = []
         for token in _TOKEN.findall(text):
             if not _IGNORED.match(token):
@@ -222,11 +253,12 @@ class _Parser:
         self._next = 0
 
     def network(self) -> BayesianNetwork:
+        """The network in the file: all variables are read first, and then the tables, which may come before them."""
         if not self._tokens:
             raise FormatError(f"{self._name}:1: the file is empty, expected a network")
         draft = NetworkDraft(self._error, self._name)
         title = None
-        definitions: list[tuple[int, int, int]] = []
+        definitions: list[_Definition] = []
         while self._next < len(self._tokens):
             start = self._next
             word = self._take("'network', 'variable' or 'probability'")
@@ -238,25 +270,22 @@ class _Parser:
             elif word == "variable":
                 self._variable(draft)
             elif word == "probability":
-                self._expect("(")
-                opened, closed = self._next, self._find(")", len(self._tokens), "of the names")
-                self._next = closed + 1
-                self._expect("{")
-                self._next = self._find("}", len(self._tokens), "of the block") + 1
-                definitions.append((opened, closed, self._next - 1))
+                definitions.append(self._definition())
             else:
                 raise self._error(start, f"expected 'network', 'variable' or 'probability', got {shown(word)}")
-        for opened, closed, end in definitions:
-            self._table(draft, opened, closed, end)
+        for definition in definitions:
+            self._table(draft, definition)
         return draft.network(title or "unknown")
 
     # -- blocks -----------------------------------------------------------------------------------------------------
 
     def _variable(self, draft: NetworkDraft) -> None:
+        """Read the rest of a block ``variable`` and add the variable to the draft."""
         place = self._next
         name = self._name_of("a variable")
         self._expect("{", "type", "discrete", "[")
-        count_place, count = self._next, self._take("the number of states")
+        count_place = self._next
+        count = self._take("the number of states")
         self._expect("]", "{")
         places = range(self._next, self._find("}", len(self._tokens), "of the states"))
         states = [self._name_at(k, f"a state of {shown(name)}") for k in places]
@@ -269,58 +298,117 @@ class _Parser:
         self._expect("}")
         draft.add_variable(name, place, states, places)
 
-    def _table(self, draft: NetworkDraft, opened: int, closed: int, end: int) -> None:
-        """Hand a table to the draft: its names lie between two tokens, its body between the second and ``end``."""
+    def _definition(self) -> _Definition:
+        """Pass over the rest of a block ``probability``; its places are kept."""
+        self._expect("(")
+        opened = self._next
+        closed = self._find(")", len(self._tokens), "of the names")
+        self._next = closed + 1
+        self._expect("{")
+        end = self._find("}", len(self._tokens), "of the block")
+        self._next = end + 1
+        return _Definition(opened, closed, end)
+
+    def _table(self, draft: NetworkDraft, definition: _Definition) -> None:
+        """Hand the table of a block ``probability`` to the draft.
+
+        1. Read the names of the child and its parents.
+        2. Read the rows, the default or the whole table: all words, and where each piece begins.
+        3. Say which word every entry of the table is.
+        """
+        opened, closed, end = definition
+        # 1. Without a bar after it the first name is the child all the same.
         places = list(range(opened, closed))
-        if self._tokens[opened + 1] == "|":  # without a bar the first name is the child all the same
+        if self._tokens[opened + 1] == "|":
             del places[1:2]
         if not places:
             raise self._error(closed, "expected the name of a variable, got ')'")
         names = [self._name_at(k, "the name of a variable") for k in places]
-        child, parents, (num_rows, num_states) = draft.define(names, places)
-        numbers_of, name = [draft.states[parent] for parent in parents], shown(names[0])
+        child, parents, shape = draft.define(names, places)
+        # 2.
         words: list[str] = []
         firsts: dict[int, int] = {}  # the first probability of every row that is given, in the order of the words
         self._next = closed + 2
         while self._next < end:
-            start = self._next
-            word = self._tokens[start]
-            row, expected = _DEFAULT, num_states
-            if word == "(":
-                self._next = self._find(")", end, "of the row")
-                row = self._row(start, self._next, numbers_of, names)
-            elif word == "table":
-                row, expected = _TABLE, num_rows * num_states
-            elif word != "default":
-                raise self._error(start, f"expected 'table', 'default' or a row such as '(', got {shown(word)}")
-            if row in firsts or (firsts and row == _TABLE) or _TABLE in firsts:
-                given = " ".join(self._tokens[start : self._next + 1])
-                message = f"{name} must have one table, or each row once and one default, got {shown(given)} too"
-                raise self._error(start, message)
-            first, last = self._next + 1, self._find(";", end, "of the probabilities")
-            if last - first != expected:
-                message = f"expected {expected} probabilities of {name}, got {last - first}"
-                raise self._error(start, message)
+            row, first, last = self._piece(draft, names, parents, shape, firsts.keys(), end)
             firsts[row] = first
             words += self._tokens[first:last]
             self._next = last + 1
-        numbers = {row: k for k, row in enumerate(firsts)}
-        if _TABLE in numbers:
-            order = np.arange(num_rows * num_states).reshape(num_states, num_rows).T
-        elif _DEFAULT not in numbers and len(numbers) < num_rows:
-            missing = draft.row_name(child, next(row for row in range(num_rows) if row not in numbers))
-            raise self._error(opened, f"expected all {num_rows} rows of {name}, got none for {missing}")
-        else:
-            if len(words) < num_rows * num_states:  # a few words stand for many numbers, as in a compressed file
-                check_content_size(self._name, draft.required_bytes, self._max_bytes)
-            chosen = np.full(num_rows, numbers.pop(_DEFAULT, 0))
-            chosen[list(numbers)] = list(numbers.values())
-            order = chosen[:, None] * num_states + np.arange(num_states)
-        starts, width = list(firsts.values()), len(words) // len(firsts)
+        # 3.
+        order = self._order(draft, names[0], child, shape, list(firsts), len(words), opened)
+        starts = list(firsts.values())
+        width = len(words) // len(firsts)
         draft.set_table(child, words, order, lambda k: starts[k // width] + k % width)
 
-    def _row(self, start: int, stop: int, numbers_of: list[dict[str, int]], names: list[str]) -> int:
-        """The number of a row, from the states between two brackets; the last parent's state changes fastest."""
+    def _piece(
+        self,
+        draft: NetworkDraft,
+        names: Sequence[str],
+        parents: Sequence[int],
+        shape: tuple[int, int],
+        known: Collection[int],
+        end: int,
+    ) -> tuple[int, int, int]:
+        """The row that the next piece of a table gives, and the places of its first and past its last probability.
+
+        A piece is a row, a default or a whole table, up to its semicolon. ``known`` are the rows given before it.
+        """
+        num_rows, num_states = shape
+        name = shown(names[0])
+        start = self._next
+        word = self._tokens[start]
+        if word == "(":
+            self._next = self._find(")", end, "of the row")
+            row = self._row(start, self._next, [draft.states[parent] for parent in parents], names)
+        elif word == "table":
+            row = _TABLE
+        elif word == "default":
+            row = _DEFAULT
+        else:
+            raise self._error(start, f"expected 'table', 'default' or a row such as '(', got {shown(word)}")
+        if row in known or _TABLE in known or (known and row == _TABLE):
+            given = " ".join(self._tokens[start : self._next + 1])
+            message = f"{name} must have one table, or each row once and one default, got {shown(given)} too"
+            raise self._error(start, message)
+        first = self._next + 1
+        last = self._find(";", end, "of the probabilities")
+        expected = num_rows * num_states if row == _TABLE else num_states
+        if last - first != expected:
+            raise self._error(start, f"expected {expected} probabilities of {name}, got {last - first}")
+        return row, first, last
+
+    def _order(
+        self,
+        draft: NetworkDraft,
+        name: str,
+        child: int,
+        shape: tuple[int, int],
+        given: Sequence[int],
+        num_words: int,
+        place: int,
+    ) -> IntArray:
+        """The number of the word that every entry of a table is, (rows, states of the child).
+
+        ``given`` are the rows in the order of their words, _DEFAULT and _TABLE among them.
+        """
+        num_rows, num_states = shape
+        pieces = {row: k for k, row in enumerate(given)}
+        if _TABLE in pieces:  # the child's state changes slowest
+            return np.arange(num_rows * num_states).reshape(num_states, num_rows).T
+        if _DEFAULT not in pieces and len(pieces) < num_rows:
+            missing = draft.row_name(child, next(row for row in range(num_rows) if row not in pieces))
+            raise self._error(place, f"expected all {num_rows} rows of {shown(name)}, got none for {missing}")
+        if num_words < num_rows * num_states:  # a few words stand for many numbers, as in a compressed file
+            check_content_size(self._name, draft.required_bytes, self._max_bytes)
+        piece_of_row = np.full(num_rows, pieces.pop(_DEFAULT, 0))
+        piece_of_row[list(pieces)] = list(pieces.values())
+        return np.asarray(piece_of_row[:, None] * num_states + np.arange(num_states))
+
+    def _row(self, start: int, stop: int, numbers_of: Sequence[dict[str, int]], names: Sequence[str]) -> int:
+        """The number of a row, from the states between two brackets; the last parent's state changes fastest.
+
+        ``numbers_of`` has the numbers of states by name for each parent.
+        """
         if stop - start - 1 != len(numbers_of):
             message = f"a row of {shown(names[0])} must name the states of {len(numbers_of)} parents"
             raise self._error(start, f"{message}, got {stop - start - 1}")
@@ -335,32 +423,37 @@ class _Parser:
     # -- tokens -----------------------------------------------------------------------------------------------------
 
     def _next_is(self, word: str) -> bool:
+        """Whether the next token is this word."""
         return self._tokens[self._next : self._next + 1] == [word]
 
     def _take(self, expected: str) -> str:
+        """The next token, which is passed over; ``expected`` says in the error at the end of the file what it is."""
         if self._next == len(self._tokens):
             raise self._error(self._next, f"the file ends where {expected} was expected")
         self._next += 1
         return self._tokens[self._next - 1]
 
     def _expect(self, *words: str) -> None:
+        """Pass over these words, which must come next."""
         for word in words:
-            if (found := self._take(repr(word))) != word:
+            found = self._take(repr(word))
+            if found != word:
                 raise self._error(self._next - 1, f"expected {word!r}, got {shown(found)}")
 
     def _find(self, word: str, end: int, what: str) -> int:
-        """The next token that is ``word``, before ``end``."""
+        """The place of the next token that is ``word``, before ``end``."""
         try:
             return self._tokens.index(word, self._next, end)
         except ValueError:
             raise self._error(self._next, f"expected {word!r} at the end {what} that begin here, got none") from None
 
     def _name_of(self, what: str) -> str:
+        """The next token, which must be the name of something and is passed over."""
         self._take(f"the name of {what}")
         return self._name_at(self._next - 1, f"the name of {what}")
 
     def _name_at(self, place: int, what: str) -> str:
-        """The name that a token is."""
+        """The name that a token is, without its quotes."""
         word = self._tokens[place]
         name = word
         if word.startswith('"'):
@@ -372,20 +465,32 @@ class _Parser:
         return name
 
     def _error(self, place: int, message: str) -> FormatError:
+        """The error at a place; its line is found by reading the text again."""
         matches = (match for match in _TOKEN.finditer(self._text) if not _IGNORED.match(match[0]))
         match = next(itertools.islice(matches, min(place, len(self._tokens) - 1), None))
-        return FormatError(f"{self._name}:{self._text.count(chr(10), 0, match.start()) + 1}: {message}")
+        line = self._text.count("\n", 0, match.start()) + 1
+        return FormatError(f"{self._name}:{line}: {message}")
 
 
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
 def write_bif(network: BayesianNetwork, path: PathLike) -> list[str]:
-    """Write a Bayesian network as a BIF file; what other programs may not read from it comes back as a list of notes.
+    """Write a Bayesian network as a BIF file; return notes on what other programs may not read from it.
 
     Probabilities are written to the last digit, so that reading gives an equal network. ``.gz`` and ``.xz`` compress,
-    ``-`` is the standard output. There is a note, also logged as a warning, if names hold white space or punctuation of
-    the format, or are words of it: they are written in quotes.
+    ``-`` is the standard output.
+
+    Returns
+    -------
+    list of str
+        A note, also logged as a warning, if names hold white space or punctuation of the format, or are words of it:
+        they are written in quotes.
+
+    Raises
+    ------
+    ModelError
+        If a name is empty or holds quotes or control characters, which the format cannot write.
     """
     names = [network.name, *network.variable_names, *itertools.chain(*network.state_names)]
     for name in names:
@@ -397,16 +502,13 @@ def write_bif(network: BayesianNetwork, path: PathLike) -> list[str]:
     for note in notes:
         _logger.warning("%s", note)
     with atomic_write(path) as stream:
-        for chunk in _chunks(network):
+        for chunk in bif_chunks(network):
             stream.write(chunk)
     return notes
 
 
-def _written(name: str) -> str:
-    return name if _BARE_NAME.fullmatch(name) and name not in _KEYWORDS else f'"{name}"'
-
-
-def _chunks(network: BayesianNetwork) -> Iterator[str]:
+def bif_chunks(network: BayesianNetwork) -> Iterator[str]:
+    """The text of a BIF file, piece by piece."""
     names = [_written(name) for name in network.variable_names]
     states = [[_written(name) for name in own] for own in network.state_names]
     yield f"network {_written(network.name)} {{\n}}\n"
@@ -414,10 +516,15 @@ def _chunks(network: BayesianNetwork) -> Iterator[str]:
         yield f"variable {name} {{\n  type discrete [ {len(own)} ] {{ {', '.join(own)} }};\n}}\n"
     for i, name in enumerate(names):
         parents = network.parents[i]
-        given = f" | {', '.join(names[p] for p in parents)}" if parents else ""
+        given = f" | {', '.join(names[parent] for parent in parents)}" if parents else ""
         yield f"probability ( {name}{given} ) {{\n"
-        # The shortest text of a double that gives it back.
-        rows = (", ".join(map(repr, row.tolist())) for row in network.tables[i].reshape(-1, len(states[i])))
-        for key, row in zip(itertools.product(*(states[p] for p in parents)), rows, strict=True):
-            yield f"  ({', '.join(key)}) {row};\n" if parents else f"  table {row};\n"
+        rows = network.tables[i].reshape(-1, len(states[i]))
+        for key, row in zip(itertools.product(*(states[parent] for parent in parents)), rows, strict=True):
+            numbers = ", ".join(map(repr, row.tolist()))  # the shortest text of a double that gives it back
+            yield f"  ({', '.join(key)}) {numbers};\n" if parents else f"  table {numbers};\n"
         yield "}\n"
+
+
+def _written(name: str) -> str:
+    """A name as it stands in a file: in quotes, unless it is a plain word."""
+    return name if _BARE_NAME.fullmatch(name) and name not in _KEYWORDS else f'"{name}"'

@@ -18,14 +18,15 @@ from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.io.files import decode_text, shown
 from fastmix.io.tokens import NumberText, blank_blocks
+from fastmix.io.tuning import ERGO_CHARACTER_BYTES
 from fastmix.io.uai import read_tables
 from fastmix.model.network import BayesianNetwork
 
 __all__ = ["is_ergo", "read"]
 
+_SECTIONS = [b"probabilities", b"names", b"labels"]  # in the order of the file
 _START = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|/\*[\s\S]*?\*/)*+[0-9]")
 _SECTION = re.compile(rb"/\*\s*(probabilities|names|labels)\s*\*/", re.IGNORECASE)
-_CHARACTER_BYTES = 40.0  # of memory at the peak for each character of names, if each second one is a word
 
 
 def is_ergo(data: bytes) -> bool:
@@ -34,24 +35,30 @@ def is_ergo(data: bytes) -> bool:
 
 
 def read(data: bytes, name: str, _max_bytes: float | None = None) -> BayesianNetwork:
-    """The Bayesian network in a text in Ergo format."""
-    data = decode_text(data, name).replace("\r\n", "\n").replace("\r", "\n").encode()
-    sections = {match[1].lower(): match for match in _SECTION.finditer(data)}
-    order = [match[1].lower() for match in _SECTION.finditer(data)]
-    if order != [b"probabilities", b"names", b"labels"][: len(order)]:
+    """Bayesian network in a text in Ergo format; ``name`` is the name of the file, for messages."""
+    text = decode_text(data, name)
+    data = text.replace("\r\n", "\n").replace("\r", "\n").encode()
+    # 1. Find the comments that begin sections.
+    headings = list(_SECTION.finditer(data))
+    order = [heading[1].lower() for heading in headings]
+    if order != _SECTIONS[: len(order)]:
         found = ", ".join(word.decode() for word in order)
         raise FormatError(f"{name}:1: expected the sections Probabilities, Names and Labels, got {shown(found)}")
-    ends = [sections[word].start() if word in sections else len(data) for word in (b"names", b"labels")]
-    numbers = NumberText(blank_blocks(data[: min(ends)], name), name)
+    sections = dict(zip(order, headings, strict=True))
+    end_of_numbers = sections[b"names"].start() if b"names" in sections else len(data)
+    end_of_names = sections[b"labels"].start() if b"labels" in sections else len(data)
+    # 2. Read the numbers: state counts, parents and tables.
+    numbers = NumberText(blank_blocks(data[:end_of_numbers], name), name)
     n, num_states = numbers.state_counts(0)
-    words, kinds, end = numbers.blocks(n + 1, n, "the parents of variable {}", whole=True)
-    # Scopes as in other files: the parents, and then the variable.
-    own = np.repeat(np.arange(n), kinds)
-    places = np.arange(len(own)) + np.repeat(words + 1 - (np.cumsum(kinds) - kinds), kinds)
-    network_of = read_tables(numbers, num_states, own, places, kinds, end)
+    words, num_parents, first_table = numbers.blocks(n + 1, n, "the parents of variable {}", whole=True)
+    child = np.repeat(np.arange(n), num_parents)
+    parents_before = np.cumsum(num_parents) - num_parents
+    places = np.arange(len(child)) + np.repeat(words + 1 - parents_before, num_parents)
+    network_of = read_tables(numbers, num_states, child, places, num_parents, first_table)
+    # 3. Read the names, as far as there are any.
     if b"names" not in sections:
         return network_of(None, None)
-    names = _names(data, sections[b"names"].end(), ends[1], name, n)
+    names = _names(data, sections[b"names"].end(), end_of_names, name, n)
     states = None
     if b"labels" in sections:
         states = _labels(data, sections[b"labels"].end(), name, num_states.tolist())
@@ -59,7 +66,7 @@ def read(data: bytes, name: str, _max_bytes: float | None = None) -> BayesianNet
 
 
 def _names(data: bytes, start: int, stop: int, name: str, count: int) -> list[str]:
-    """The names of variables: one on each line, or as many words."""
+    """Names of the variables in a section: one on each line, or separated by white space."""
     text = _text(data, start, stop, name)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     words = lines if len(lines) == count else text.split()
@@ -71,24 +78,28 @@ def _names(data: bytes, start: int, stop: int, name: str, count: int) -> list[st
 
 
 def _labels(data: bytes, start: int, name: str, counts: Sequence[int]) -> list[list[str]]:
-    """The names of states, variable by variable."""
+    """Names of the states of each variable, in the section that begins at ``start`` and ends with the file."""
     words = _text(data, start, len(data), name).split()
     if len(words) != sum(counts):
         message = f"expected {sum(counts)} names of states, as many as all variables have, got {len(words)}"
         raise FormatError(f"{name}:{_line(data, start)}: {message}")
-    rest = iter(words)
-    states = [[next(rest) for _ in range(count)] for count in counts]
-    for i, own in enumerate(states):
-        if len(set(own)) < len(own):
+    states = []
+    begin = 0
+    for i, count in enumerate(counts):
+        labels = words[begin : begin + count]
+        if len(set(labels)) < len(labels):
             raise FormatError(f"{name}:{_line(data, start)}: the names of the states of variable {i} must be different")
+        states.append(labels)
+        begin += count
     return states
 
 
 def _text(data: bytes, start: int, stop: int, name: str) -> str:
-    """The words of a section, without comments."""
-    check_memory(_CHARACTER_BYTES * (stop - start), f"{name}: reading names", "use a smaller file")
+    """Text of a section, in which blanks replace the comments."""
+    check_memory(ERGO_CHARACTER_BYTES * (stop - start), f"{name}: reading names", "use a smaller file")
     return blank_blocks(data[start:stop], name, _line(data, start)).decode()
 
 
 def _line(data: bytes, place: int) -> int:
+    """Number of the line that a byte is in, counted from 1."""
     return data.count(b"\n", 0, place) + 1

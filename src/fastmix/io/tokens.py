@@ -1,4 +1,4 @@
-r"""Numbers out of text with their places, for the formats that are words separated by white space.
+r"""Numbers read from text together with their places, for the formats that are words separated by white space.
 
 White space is any mix of blanks, tabs, vertical tabs, form feeds and line ends (``\n``, ``\r\n`` or ``\r``).
 Comments are not part of the formats but are found in files: ``#`` starts one that runs to the end of the line, and a
@@ -17,31 +17,46 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import FormatError
 from fastmix.io.files import decode_text, shown
+from fastmix.io.tuning import FREE_STATES, NUMBER_BYTES, NUMBERS_PER_CHUNK, STATES_PER_WORD
 
-__all__ = ["NumberText", "blank_blocks", "cut_header", "strip_comments"]
+__all__ = ["LARGEST_INDEX", "NumberText", "blank_blocks", "cut_header", "strip_comments"]
 
-_WHITE, _DIGIT, _SYMBOL, _ILLEGAL = range(4)
-_CLASSES = bytes(
-    _WHITE if byte in b" \t\n\r\v\f" else _DIGIT if byte in b"0123456789" else _SYMBOL if byte in b"+-.eE" else _ILLEGAL
-    for byte in range(256)
-)
+#: Beyond every number of a variable or a state: doubles hold no larger whole numbers, and no model has so many.
+LARGEST_INDEX = 2**53
+
+# Classes of bytes, in ascending order: the largest one in a text tells whether any byte is illegal.
+_WHITE = 0
+_DIGIT = 1
+_SYMBOL = 2
+_ILLEGAL = 3
+
+
+def _class_of(byte: int) -> int:
+    """Class of a byte: white space, digit, another character of decimal numbers, or none of these."""
+    if byte in b" \t\n\r\v\f":
+        return _WHITE
+    if byte in b"0123456789":
+        return _DIGIT
+    if byte in b"+-.eE":
+        return _SYMBOL
+    return _ILLEGAL
+
+
+_CLASSES = bytes(_class_of(byte) for byte in range(256))  # a table for bytes.translate
+_WORD = re.compile(rb"[^ \t\n\r\v\f]+")
 _HASH_COMMENT = re.compile(rb"#[^\n]*")
 _C_COMMENT = re.compile(rb"^[ \t\v\f]*c(?:[ \t\v\f][^\n]*)?$", re.MULTILINE)
 _BLOCK_COMMENT = re.compile(rb"/\*(?:[\s\S]*?\*/|[\s\S]*)")
 _NOT_LINE_END = re.compile(rb"[^\n]")
-# A variable in a table has at least one entry per state, but one in no table costs a single word whatever its number of
-# states. The states in all are limited to this many, plus so many per word, to keep memory in proportion.
-_FREE_STATES = 1 << 20
-_STATES_PER_WORD = 64
-_WORD = re.compile(rb"[^ \t\n\r\v\f]+")
-_TOKEN_BYTES = 100.0  # of memory at the peak, in reading and using a number
-_CHUNK_TOKENS = 1 << 17  # words turned into Python objects at a time: about 10 MiB
 
 
 def strip_comments(data: bytes, name: str) -> bytes:
-    r"""The text as bytes, lines ended by ``\n``, comments taken out; as many lines as before.
+    r"""Text without comments, as bytes whose lines end in ``\n``; the number of lines stays as it was.
 
-    A :class:`FormatError` if the data are not UTF-8 text.
+    Raises
+    ------
+    FormatError
+        If the data are not UTF-8 text.
     """
     if not data.isascii() or b"\0" in data:
         data = decode_text(data, name).encode()
@@ -55,9 +70,14 @@ def strip_comments(data: bytes, name: str) -> bytes:
 
 
 def blank_blocks(data: bytes, name: str, first_line: int = 1) -> bytes:
-    """The data with blanks in the place of comments ``/* .. */``, as files of the UAI 2006 evaluation have them.
+    """Data in which blanks replace the comments ``/* .. */``, which files of the UAI 2006 evaluation have.
 
-    A :class:`FormatError` if one does not end; ``first_line`` is the number of the first line.
+    ``first_line`` is the number of the first line in the file, for messages.
+
+    Raises
+    ------
+    FormatError
+        If a comment does not end.
     """
     if b"/*" not in data:
         return data
@@ -65,11 +85,22 @@ def blank_blocks(data: bytes, name: str, first_line: int = 1) -> bytes:
         if not match[0].endswith(b"*/", 4):
             line = first_line + data.count(b"\n", 0, match.start())
             raise FormatError(f"{name}:{line}: a comment must end in '*/', got {shown(match[0])}")
-    return _BLOCK_COMMENT.sub(lambda match: _NOT_LINE_END.sub(b" ", match[0]), data)
+
+    def blanks_for(match: re.Match[bytes]) -> bytes:
+        """Blanks in place of a comment; its line ends stay, so that later words keep their line numbers."""
+        return _NOT_LINE_END.sub(b" ", match[0])
+
+    return _BLOCK_COMMENT.sub(blanks_for, data)
 
 
 def cut_header(data: bytes, name: str, allowed: tuple[str, ...]) -> tuple[str, bytes]:
-    """The first word in upper case, which must be one of ``allowed``, and the data with blanks in its place."""
+    """First word of a file in upper case, and the data with blanks in its place.
+
+    Raises
+    ------
+    FormatError
+        If the file is empty, or the word is none of those ``allowed``.
+    """
     expected = " or ".join(allowed)
     match = _WORD.search(data)
     if match is None:
@@ -78,42 +109,72 @@ def cut_header(data: bytes, name: str, allowed: tuple[str, ...]) -> tuple[str, b
     if word not in allowed:
         line = data.count(b"\n", 0, match.start()) + 1
         raise FormatError(f"{name}:{line}: expected {expected}, got {shown(match.group())}")
-    return word, data[: match.start()] + b" " * len(match.group()) + data[match.end() :]
+    blanks = b" " * len(match.group())
+    return word, data[: match.start()] + blanks + data[match.end() :]
 
 
 class NumberText:
-    """The words of a text without comments as numbers (T,): values, whether they are digits only, where they start.
+    """Words of a text as numbers, with their places in the text.
 
-    A :class:`FormatError` if a word is not a decimal number; ``inf`` and ``nan`` are none. A word too large for a
-    double is inf, one too small is 0. Finding the words is vectorised over bytes; turning them into numbers takes about
-    a quarter of a microsecond each. Memory: 17 bytes per word, and three bytes per byte of text for a while.
+    Parameters
+    ----------
+    data : bytes
+        The text, without comments.
+    name : str
+        Name of the file, for messages.
+
+    Attributes
+    ----------
+    values : ndarray of float64, shape (T,)
+        The numbers. A word too large for a double is inf, a word too small for one is 0.
+    whole : ndarray of bool, shape (T,)
+        Whether a word consists of digits only.
+    starts : ndarray of int64, shape (T,)
+        Where each word starts in the text, in bytes.
+
+    Raises
+    ------
+    FormatError
+        If a word is not a decimal number; ``inf`` and ``nan`` are none.
+    ResourceError
+        If there is not enough memory for so many numbers.
+
+    Notes
+    -----
+    Words are found by operations on all bytes at once; turning them into numbers takes about a quarter of a microsecond
+    each. Memory: 17 bytes per word, and temporarily three bytes per byte of text.
     """
 
     def __init__(self, data: bytes, name: str) -> None:
         self.data = data
         self.name = name
+        # 1. Find where words start, and check that there is memory for them.
         classes = np.frombuffer(data.translate(_CLASSES), dtype=np.uint8)
         inside = classes != _WHITE
         first = np.zeros(int(len(data) > 0 and inside[0]), dtype=np.int64)
         begins = inside[1:] & ~inside[:-1]
         count = len(first) + int(np.count_nonzero(begins))
-        check_memory(_TOKEN_BYTES * count, f"{name}: reading {count} numbers", "use npz, or a smaller file")
+        check_memory(NUMBER_BYTES * count, f"{name}: reading {count} numbers", "use npz, or a smaller file")
         later = np.flatnonzero(begins) + 1
         self._bounds: IntArray = np.concatenate([first, later, np.array([len(data)], dtype=np.int64)])
         self.starts: IntArray = self._bounds[:-1]
         del inside, begins, later
+        # 2. Refuse the first byte that no number contains.
         if len(data) and classes.max() == _ILLEGAL:
             where = int(np.argmax(classes == _ILLEGAL))
-            self.fail(int(np.searchsorted(self.starts, where, side="right")) - 1, "expected a number")
+            index = int(np.searchsorted(self.starts, where, side="right")) - 1
+            self.fail(index, "expected a number")
+        # 3. Note which words are digits only, and turn all words into numbers.
         self.whole: NDArray[np.bool_] = np.ones(0, dtype=bool)
         if count:
             self.whole = ~np.logical_or.reduceat(classes == _SYMBOL, self.starts)
         del classes
         self.values: FloatArray = np.empty(len(self.starts))
-        for start in range(0, len(self), _CHUNK_TOKENS):
-            self._convert(start, min(start + _CHUNK_TOKENS, len(self)))
+        for start in range(0, len(self), NUMBERS_PER_CHUNK):
+            self._convert(start, min(start + NUMBERS_PER_CHUNK, len(self)))
 
     def _convert(self, start: int, stop: int) -> None:
+        """Fill the values of the words from ``start`` to before ``stop``; a word that is no number is refused."""
         words = self.data[self.starts[start] : self._bounds[stop]].split()
         try:
             self.values[start:stop] = np.fromiter(map(float, words), np.float64, stop - start)
@@ -129,19 +190,19 @@ class NumberText:
         return len(self.starts)
 
     def word(self, index: int) -> bytes:
-        """One word as it stands in the text."""
+        """Word at an index, as it stands in the text."""
         return self.data[self.starts[index] : self._bounds[index + 1]].rstrip()
 
     def line(self, index: int) -> int:
-        """Line of a word, counted from 1."""
+        """Number of the line that a word is in, counted from 1."""
         return self.data.count(b"\n", 0, int(self.starts[index])) + 1
 
     def widths(self, indices: IntArray) -> IntArray:
-        """Bytes from the start of each word to the start of the next or the end of the text."""
+        """Number of bytes from the start of each word to the start of the next word or the end of the text."""
         return self._bounds[indices + 1] - self.starts[indices]
 
     def fail(self, index: int, message: str) -> NoReturn:
-        """Raise a :class:`FormatError` about one word."""
+        """Raise a :class:`FormatError` that names the file, the line and the word at an index."""
         raise FormatError(f"{self.name}:{self.line(index)}: {message}, got {shown(self.word(index))}")
 
     def fail_at_end(self, expected: str) -> NoReturn:
@@ -150,12 +211,16 @@ class NumberText:
         raise FormatError(f"{self.name}:{line}: the file ends where {expected} was expected")
 
     def require_whole(self, start: int, stop: int, what: str) -> None:
-        """A :class:`FormatError` at the first word from ``start`` to before ``stop`` that is not digits only."""
-        if (wrong := np.flatnonzero(~self.whole[start:stop])).size:
+        """Raise a :class:`FormatError` if a word from ``start`` to before ``stop`` is not digits only."""
+        wrong = np.flatnonzero(~self.whole[start:stop])
+        if wrong.size:
             self.fail(start + int(wrong[0]), f"{what} must be whole numbers")
 
     def count(self, index: int, what: str) -> int:
-        """A count of things that take at least one word each, so that it cannot exceed the words that follow it."""
+        """The count that stands at an index, of things that take at least one word each.
+
+        It cannot exceed the number of words that follow. ``what`` names the count in messages.
+        """
         if index >= len(self):
             self.fail_at_end(what)
         if not self.whole[index]:
@@ -166,7 +231,7 @@ class NumberText:
         return int(self.values[index])
 
     def state_counts(self, index: int) -> tuple[int, IntArray]:
-        """A number of variables and the number of states of each, which stand from one word on."""
+        """Number of variables, which stands at an index, and the number of states of each, which follow it."""
         n = self.count(index, "the number of variables")
         self.require_whole(index + 1, index + n + 1, "the numbers of states")
         counts = self.values[index + 1 : index + n + 1]
@@ -175,7 +240,7 @@ class NumberText:
         if n and counts.min() < 1:
             i = int(counts.argmin())
             self.fail(index + i + 1, f"the number of states of variable {i} must be at least 1")
-        limit = _FREE_STATES + _STATES_PER_WORD * len(self)
+        limit = FREE_STATES + STATES_PER_WORD * len(self)
         with np.errstate(over="ignore"):
             total = counts.sum()
         if not total <= limit:
@@ -188,14 +253,15 @@ class NumberText:
         return n, counts.astype(np.int64)
 
     def blocks(self, start: int, num_blocks: int, what: str, *, whole: bool = False) -> tuple[IntArray, IntArray, int]:
-        """The word with the size of each of several blocks ``k w1 .. wk`` one after another, the sizes, and the end.
+        """Places and sizes of consecutive blocks ``k w1 .. wk``, and the index of the word after the last block.
 
-        ``what``, filled with the number of a block, names it in messages. The sizes must be digits only, and with
-        ``whole`` so must the words in the blocks.
+        The place of a block is the index of the word with its size. ``what``, filled with the number of a block, names
+        it in messages. The sizes must be digits only, and with ``whole`` so must the words in the blocks.
         """
-        # One step per block, because where one starts is known only once the one before is read. A view hands out
-        # Python numbers several times faster than an array does.
-        values, total = self.values.data, len(self)
+        # One step per block, because the start of a block is known only once the block before is read. A view hands
+        # out Python numbers several times faster than an array does.
+        values = self.values.data
+        total = len(self)
         position = start
         sizes: list[int] = []
         for _ in range(num_blocks):
@@ -207,11 +273,14 @@ class NumberText:
         block_sizes = np.array(sizes, dtype=np.int64)
         words = start + np.cumsum(1 + block_sizes) - (1 + block_sizes)
         checked = np.arange(start, position) if whole else words
-        if (wrong := checked[~self.whole[checked]]).size:
+        wrong = checked[~self.whole[checked]]
+        if wrong.size:
             k = int(np.searchsorted(words, wrong[0], side="right")) - 1
             self.fail(int(wrong[0]), f"{what.format(k)} must be given in whole numbers")
-        if (k := len(sizes)) < num_blocks:
+        num_read = len(sizes)
+        if num_read < num_blocks:
+            missing = what.format(num_read)
             if position >= total:
-                self.fail_at_end(what.format(k))
-            self.count(position, f"the size of {what.format(k)}")
+                self.fail_at_end(missing)
+            self.count(position, f"the size of {missing}")
         return words, block_sizes, position

@@ -29,69 +29,77 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix.errors import FormatError, ModelError
 from fastmix.io.tokens import NumberText, cut_header, strip_comments
+from fastmix.io.tuning import (
+    CONSTANT_PIECE,
+    MAX_CONSTANT_PIECES,
+    MAX_ROW_ERROR,
+    ROW_ERROR_PER_ENTRY,
+    TABLES_PER_CHUNK,
+)
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.model.build import join_factors, offsets_of
+from fastmix.model.flat import offsets_of
+from fastmix.model.merging import join_factors
 from fastmix.model.network import MOST_PARENTS, ROW_TOLERANCE, BayesianNetwork
 
 __all__ = ["read", "read_tables", "write"]
 
 _logger = logging.getLogger(__name__)
 
-# How far the sum of a row of a network may be from 1: two digits for each entry, but no more than a few percent.
-_ROUNDED = 0.005
-_MOST_OFF = 0.05
 _MARKOV = "a file of factors that are no conditional probabilities begins with MARKOV"
 _SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 _SHORTEST_EXTREME = len("2e308")  # no shorter word is outside the range of normal doubles and yet not zero
 _NONZERO_MANTISSA = re.compile(rb"[^eE]*[1-9]")
 
-_LOW, _HIGH = -708.39, 709.78  # logarithms of the smallest and largest normal double, rounded inwards
-_PIECE = 700.0  # size of the pieces of a constant that one double cannot hold
-_MOST_PIECES = 10_000
+# Logarithms of the smallest and the largest normal double, rounded inwards.
+_LOW = -708.39
+_HIGH = 709.78
 _LOWEST = -1e15  # beyond this a logarithm keeps no decimals, and its power of ten no digits worth writing
-_CHUNK_TABLES = 1 << 15
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read(data: bytes, name: str, _max_bytes: float | None = None) -> MarkovRandomField | BayesianNetwork:
-    """The model in a text in UAI format: of a written one, the constant holds the largest entries of all tables.
+    """The model in a text in UAI format, or the network in a ``BAYES`` file, with numbers for names.
 
-    A ``BAYES`` file gives a network, whose variables and states have numbers for names.
+    In a model that this module wrote the constant holds the largest entries of all tables.
     """
     kind, data = cut_header(strip_comments(data, name), name, ("MARKOV", "BAYES"))
     numbers = NumberText(data, name)
     n, num_states = numbers.state_counts(0)
     num_factors = numbers.count(n + 1, "the number of factors")
-    # The word with the size of each scope, whose variables follow; the sizes; the first word of the tables.
-    words, kinds, end = numbers.blocks(n + 2, num_factors, "the scope of factor {}", whole=True)
-    owner = np.repeat(np.arange(num_factors), kinds)
-    places = np.arange(len(owner)) + np.repeat(words + 1 - offsets_of(kinds)[:-1], kinds)
+    # Of each scope the word with its size, and the size; the first word of the tables.
+    sizes_at, widths, end = numbers.blocks(n + 2, num_factors, "the scope of factor {}", whole=True)
+    starts = offsets_of(widths)
+    owner = np.repeat(np.arange(num_factors), widths)
+    places = np.arange(len(owner)) + np.repeat(sizes_at + 1 - starts[:-1], widths)
     if kind == "BAYES":
-        children = _children(numbers, n, words, kinds)
-        parents = np.ones(len(places), dtype=bool)
-        parents[offsets_of(kinds)[1:] - 1] = False
-        return read_tables(numbers, num_states, owner[parents], places[parents], kinds - 1, end, children)(None, None)
+        children = _children(numbers, n, sizes_at, widths)
+        is_parent = np.ones(len(places), dtype=bool)
+        is_parent[starts[1:] - 1] = False
+        make_network = read_tables(numbers, num_states, owner[is_parent], places[is_parent], widths - 1, end, children)
+        return make_network(None, None)
     variables = _variables(numbers, n, places, owner)
-    exact = _sizes(num_factors, owner, num_states[variables])
-    tables, sizes = _locate_tables(numbers, end, exact)
-    entries = _log_entries(numbers, end, tables, sizes)
-    kept = (num_states[variables] > 1) | (kinds <= 2)[owner]  # larger factors without variables of a single state
-    kinds, variables = np.bincount(owner[kept], minlength=num_factors), variables[kept]
-    parts = join_factors(num_states, kinds, variables, sizes, entries)
-    if (dead := _dead_tables(parts["log_unary"], num_states)).size:
-        of_one = np.flatnonzero(kinds == 1)
-        k = of_one[variables[offsets_of(kinds)[of_one]] == dead[0]].max()
+    tables_at, sizes = _locate_tables(numbers, end, _sizes(num_factors, owner, num_states[variables]))
+    entries = _log_entries(numbers, end, tables_at, sizes)
+    # Variables with a single state leave larger factors.
+    kept = (num_states[variables] > 1) | (widths <= 2)[owner]
+    variables = variables[kept]
+    widths = np.bincount(owner[kept], minlength=num_factors)
+    parts = join_factors(num_states, widths, variables, sizes, entries)
+    dead = _dead_tables(parts["log_unary"], num_states)
+    if dead.size:
+        factors_of_one = np.flatnonzero(widths == 1)
+        k = factors_of_one[variables[offsets_of(widths)[factors_of_one]] == dead[0]].max()
         reason = f"the factors must allow variable {dead[0]} a state, but with factor {k} none is left"
-        raise FormatError(f"{name}:{numbers.line(int(tables[k]))}: {reason}")
+        raise FormatError(f"{name}:{numbers.line(int(tables_at[k]))}: {reason}")
     return MarkovRandomField(num_states, **parts)
 
 
@@ -107,63 +115,75 @@ def _sizes(num_factors: int, owner: IntArray, counts: IntArray) -> FloatArray:
 
 
 def _variables(numbers: NumberText, n: int, places: IntArray, owner: IntArray) -> IntArray:
-    """The variables of all scopes, whose words are given, checked; ``owner`` is the factor of each."""
+    """The variables at the given words of all scopes, checked; ``owner`` is the factor of each."""
     given = numbers.values[places]
-    if (bad := np.flatnonzero(given >= n)).size:
+    unknown = np.flatnonzero(given >= n)
+    if unknown.size:
         known = f"a variable from 0 to {n - 1}" if n else "no variable, because the file has none"
-        numbers.fail(int(places[bad[0]]), f"factor {owner[bad[0]]} must name {known}")
+        numbers.fail(int(places[unknown[0]]), f"factor {owner[unknown[0]]} must name {known}")
     variables = given.astype(np.int64)
     keys = owner * n + variables
     order = np.argsort(keys, kind="stable")
-    if (twice := order[1:][np.diff(keys[order]) == 0]).size:
-        numbers.fail(int(places[twice.min()]), f"factor {owner[twice.min()]} must name each variable once")
+    repeated = order[1:][np.diff(keys[order]) == 0]
+    if repeated.size:
+        k = repeated.min()
+        numbers.fail(int(places[k]), f"factor {owner[k]} must name each variable once")
     return variables
 
 
 def _locate_tables(numbers: NumberText, end: int, exact: FloatArray) -> tuple[IntArray, IntArray]:
-    """The word with the entry count of each table, and the counts, all of them checked against the file."""
-    total = len(numbers)
-    sizes = np.minimum(exact, total + 1).astype(np.int64)
+    """The word with the entry count of each table, and the counts, all of them checked against the file.
+
+    ``end`` is the word that the tables begin at, and ``exact`` the counts that the scopes ask for.
+    """
+    num_words = len(numbers)
+    sizes = np.minimum(exact, num_words + 1).astype(np.int64)
     starts = end + offsets_of(1 + sizes)
-    inside = np.flatnonzero(starts[:-1] < total)
+    inside = np.flatnonzero(starts[:-1] < num_words)
     given = starts[inside]
     wrong = np.flatnonzero((numbers.values[given] != exact[inside]) | ~numbers.whole[given])
     if wrong.size:
         k = int(inside[wrong[0]])
         numbers.fail(int(starts[k]), f"the table of factor {k} must have {_count_text(exact[k])} entries")
-    if (last := int(starts[-1])) > total:
-        k = int(np.searchsorted(starts, total, side="right")) - 1
-        if starts[k] == total:
+    last = int(starts[-1])
+    if last > num_words:
+        k = int(np.searchsorted(starts, num_words, side="right")) - 1
+        if starts[k] == num_words:
             numbers.fail_at_end(f"the table of factor {k}")
-        numbers.fail_at_end(f"entry {total - int(starts[k])} of the {_count_text(exact[k])} in the table of factor {k}")
-    if last < total:
+        entry = num_words - int(starts[k])
+        numbers.fail_at_end(f"entry {entry} of the {_count_text(exact[k])} in the table of factor {k}")
+    if last < num_words:
         numbers.fail(last, "the file must end after the last table")
     return starts[:-1], sizes
 
 
 def _count_text(count: float) -> str:
-    """A count of entries in a message, also one of hundreds of digits."""
+    """A count of entries as it stands in a message, even one of hundreds of digits."""
     return f"{count:.0f}" if count < 1e15 else f"{count:.3g}"
 
 
-def _log_entries(numbers: NumberText, end: int, tables: IntArray, sizes: IntArray) -> FloatArray:
-    """Logarithms of all table entries one after another."""
+def _log_entries(numbers: NumberText, end: int, tables_at: IntArray, sizes: IntArray) -> FloatArray:
+    """Logarithms of all table entries one after another; the tables begin at the word ``end``."""
     region = numbers.values[end:]
     is_entry = np.ones(len(region), dtype=bool)
-    is_entry[tables - end] = False
-    if (negative := np.flatnonzero(region < 0)).size:
+    is_entry[tables_at - end] = False
+    negative = np.flatnonzero(region < 0)
+    if negative.size:
         numbers.fail(end + int(negative[0]), "table entries must not be negative")
     with np.errstate(divide="ignore"):
         logs = np.log(region)
-    suspects = end + np.flatnonzero(is_entry & ((region < _SMALLEST_NORMAL) | (region == np.inf)))
-    for index in suspects[numbers.widths(suspects) >= _SHORTEST_EXTREME].tolist():
+    # Doubles have no number for some words, which keep their logarithms all the same.
+    is_extreme = is_entry & ((region < _SMALLEST_NORMAL) | (region == np.inf))
+    extremes = end + np.flatnonzero(is_extreme)
+    for index in extremes[numbers.widths(extremes) >= _SHORTEST_EXTREME].tolist():
         if _NONZERO_MANTISSA.match(numbers.word(index)):
             logs[index - end] = _log_of_extreme(numbers, index)
     entries: FloatArray = logs[is_entry]
-    if (dead := _dead_tables(entries, sizes)).size:
+    dead = _dead_tables(entries, sizes)
+    if dead.size:
         k = int(dead[0])
         reason = f"the table of factor {k} must have a positive entry, got {sizes[k]} times 0"
-        raise FormatError(f"{numbers.name}:{numbers.line(int(tables[k]) + 1)}: {reason}")
+        raise FormatError(f"{numbers.name}:{numbers.line(int(tables_at[k]) + 1)}: {reason}")
     return entries
 
 
@@ -180,7 +200,7 @@ def _log_of_extreme(numbers: NumberText, index: int) -> float:
 
 
 def _dead_tables(values: FloatArray, sizes: IntArray) -> IntArray:
-    """Tables all of whose entries are -inf."""
+    """Numbers of the tables all of whose entries are -inf."""
     if not len(values) or values.min() > -np.inf:
         return np.zeros(0, dtype=np.int64)
     return np.flatnonzero(np.maximum.reduceat(values, offsets_of(sizes)[:-1]) == -np.inf)
@@ -189,22 +209,26 @@ def _dead_tables(values: FloatArray, sizes: IntArray) -> IntArray:
 # -- Bayesian networks ------------------------------------------------------------------------------------------------
 
 
-def _children(numbers: NumberText, n: int, words: IntArray, kinds: IntArray) -> IntArray:
+def _children(numbers: NumberText, n: int, sizes_at: IntArray, widths: IntArray) -> IntArray:
     """The last variable of each scope, checked: every variable has one table."""
-    if (empty := np.flatnonzero(kinds == 0)).size:
-        numbers.fail(int(words[empty[0]]), f"factor {empty[0]} must name the variable whose table it is; {_MARKOV}")
-    last = words + kinds
+    empty = np.flatnonzero(widths == 0)
+    if empty.size:
+        numbers.fail(int(sizes_at[empty[0]]), f"factor {empty[0]} must name the variable whose table it is; {_MARKOV}")
+    last = sizes_at + widths
     given = numbers.values[last]
-    if (bad := np.flatnonzero(given >= n)).size:
-        numbers.fail(int(last[bad[0]]), f"factor {bad[0]} must name a variable from 0 to {n - 1}")
+    unknown = np.flatnonzero(given >= n)
+    if unknown.size:
+        numbers.fail(int(last[unknown[0]]), f"factor {unknown[0]} must name a variable from 0 to {n - 1}")
     children = given.astype(np.int64)
-    first = np.full(n, -1)
-    first[children[::-1]] = np.arange(len(children))[::-1]
-    if (again := np.flatnonzero(first[children] != np.arange(len(children)))).size:
-        k = int(again[0])
-        numbers.fail(int(last[k]), f"each variable must be the last of one factor, but two end in it; {_MARKOV}")
+    first_factor = np.full(n, -1)
+    first_factor[children[::-1]] = np.arange(len(children))[::-1]
+    repeated = np.flatnonzero(first_factor[children] != np.arange(len(children)))
+    if repeated.size:
+        message = f"each variable must be the last of one factor, but two end in it; {_MARKOV}"
+        numbers.fail(int(last[repeated[0]]), message)
     if len(children) < n:
-        message = f"each variable must be the last of one factor, but variable {int((first < 0).argmax())} is of none"
+        missing = int((first_factor < 0).argmax())
+        message = f"each variable must be the last of one factor, but variable {missing} is of none"
         raise FormatError(f"{numbers.name}:{numbers.line(n + 1)}: {message}; {_MARKOV}")
     return children
 
@@ -217,86 +241,112 @@ def read_tables(
     num_states: IntArray,
     owner: IntArray,
     places: IntArray,
-    kinds: IntArray,
+    num_parents: IntArray,
     end: int,
     children: IntArray | None = None,
 ) -> NetworkMaker:
     """The network whose tables begin at the word ``end``, as a function of the names of variables and of states.
 
-    ``places`` are the words of the parents in all tables, ``owner`` (a table for each of them) and ``kinds`` (n,) say
-    which and how many belong to which table. Table k is that of variable ``children[k]``, k itself by default.
+    Parameters
+    ----------
+    numbers : NumberText
+        The words of the file.
+    num_states : int array (n,)
+    owner : int array (k,)
+        The table that each parent belongs to, for the parents of all tables.
+    places : int array (k,)
+        The words of the parents.
+    num_parents : int array (n,)
+        The number of parents of every table.
+    end : int
+    children : int array (n,), optional
+        The variable of every table; by default table k is that of variable k.
     """
-    n, name = len(num_states), numbers.name
+    n = len(num_states)
     own = np.arange(n) if children is None else children
-    at = offsets_of(kinds)
-    # The variables of all scopes, and their words: parents and then the child, which has been checked.
-    scope_owner = np.repeat(np.arange(n), kinds + 1)
-    is_child = np.zeros(len(scope_owner), dtype=bool)
-    is_child[at[1:] + np.arange(n)] = True
-    given = np.empty(len(scope_owner), dtype=np.int64)
-    given[~is_child] = _variables(numbers, n, places, owner)
-    given[is_child] = own
-    itself = np.flatnonzero(given[~is_child] == own[owner])
+    variables = _variables(numbers, n, places, owner)
+    itself = np.flatnonzero(variables == own[owner])
     if itself.size:
         k = int(itself[0])
         numbers.fail(int(places[k]), f"variable {own[owner[k]]} must not be its own parent")
-    if (many := np.flatnonzero(kinds > MOST_PARENTS)).size:
-        k = int(many[0])
-        word = int(places[at[k]])
-        message = f"{name}:{numbers.line(word)}: variable {own[k]} must have at most {MOST_PARENTS} parents"
-        raise FormatError(f"{message}, got {kinds[k]}; {_MARKOV}")
-    tables, sizes = _locate_tables(numbers, end, _sizes(n, scope_owner, num_states[given]))
-    _log_entries(numbers, end, tables, sizes)
-    values = _normalized(numbers, num_states, own, tables, sizes)
-    scopes = [given[a:b].tolist() for a, b in itertools.pairwise(at + np.arange(n + 1))]
-    order = np.argsort(own)
+    starts_of_parents = offsets_of(num_parents)
+    too_many = np.flatnonzero(num_parents > MOST_PARENTS)
+    if too_many.size:
+        k = int(too_many[0])
+        line = numbers.line(int(places[starts_of_parents[k]]))
+        message = f"variable {own[k]} must have at most {MOST_PARENTS} parents, got {num_parents[k]}"
+        raise FormatError(f"{numbers.name}:{line}: {message}; {_MARKOV}")
+    # Scopes are the parents and then the child, one scope after another.
+    starts_of_scopes = starts_of_parents + np.arange(n + 1)
+    is_child = np.zeros(len(variables) + n, dtype=bool)
+    is_child[starts_of_scopes[1:] - 1] = True
+    members = np.empty(len(is_child), dtype=np.int64)
+    members[~is_child] = variables
+    members[is_child] = own
+    table_of_member = np.repeat(np.arange(n), num_parents + 1)
+    tables_at, sizes = _locate_tables(numbers, end, _sizes(n, table_of_member, num_states[members]))
+    _log_entries(numbers, end, tables_at, sizes)
+    values = _normalized(numbers, num_states, own, tables_at, sizes)
     starts = offsets_of(sizes)
+    parents: list[tuple[int, ...]] = []
+    tables: list[FloatArray] = []
+    for k in np.argsort(own):
+        scope = members[starts_of_scopes[k] : starts_of_scopes[k + 1]].tolist()
+        parents.append(tuple(scope[:-1]))
+        tables.append(values[starts[k] : starts[k + 1]].reshape(num_states[scope]))
 
     def make(names: Sequence[str] | None, states: Sequence[Sequence[str]] | None) -> BayesianNetwork:
+        if states is None:
+            states = [[str(state) for state in range(count)] for count in num_states.tolist()]
         try:
             return BayesianNetwork(
                 tuple(names or map(str, range(n))),
-                tuple(map(tuple, states or (map(str, range(count)) for count in num_states.tolist()))),
-                tuple(tuple(scopes[k][:-1]) for k in order),
-                tuple(values[starts[k] : starts[k + 1]].reshape(num_states[scopes[k]]) for k in order),
+                tuple(tuple(labels) for labels in states),
+                tuple(parents),
+                tuple(tables),
                 numbered=names is None,
             )
         except ModelError as error:  # of a cycle
-            raise FormatError(f"{name}:{numbers.line(n + 1)}: {error}") from None
+            raise FormatError(f"{numbers.name}:{numbers.line(n + 1)}: {error}") from None
 
     return make
 
 
 def _normalized(
-    numbers: NumberText, num_states: IntArray, own: IntArray, tables: IntArray, sizes: IntArray
+    numbers: NumberText, num_states: IntArray, own: IntArray, tables_at: IntArray, sizes: IntArray
 ) -> FloatArray:
-    """The entries of all tables, rows that were printed with few digits divided by their sums; others are refused."""
-    name = numbers.name
-    places = np.arange(int(sizes.sum())) + np.repeat(tables + 1 - offsets_of(sizes)[:-1], sizes)
+    """The entries of all tables; rows that were printed with few digits are divided by their sums.
+
+    Other rows that do not sum to 1 are refused. ``own`` is the variable of every table, whose states make a row.
+    """
+    starts = offsets_of(sizes)
+    places = np.arange(int(starts[-1])) + np.repeat(tables_at + 1 - starts[:-1], sizes)
     values = numbers.values[places]
-    widths = np.repeat(num_states[own], sizes // num_states[own])  # of the rows
-    rows = offsets_of(widths)
-    if not len(widths):
+    row_lengths = np.repeat(num_states[own], sizes // num_states[own])
+    if not len(row_lengths):
         return values
+    rows = offsets_of(row_lengths)
     with np.errstate(over="ignore", invalid="ignore"):
         sums = np.add.reduceat(values, rows[:-1])
         off = np.abs(sums - 1.0)
-    bad = np.flatnonzero(~(off <= ROW_TOLERANCE + np.minimum(_MOST_OFF, _ROUNDED * widths)))
+    allowed = ROW_TOLERANCE + np.minimum(MAX_ROW_ERROR, ROW_ERROR_PER_ENTRY * row_lengths)
+    bad = np.flatnonzero(~(off <= allowed))
     if bad.size:
         row = int(bad[0])
-        k = int(np.searchsorted(offsets_of(sizes), rows[row], side="right")) - 1
-        which = (int(rows[row]) - int(offsets_of(sizes)[k])) // int(num_states[own[k]])
+        k = int(np.searchsorted(starts, rows[row], side="right")) - 1
+        row_of_table = (int(rows[row]) - int(starts[k])) // int(num_states[own[k]])
         line = numbers.line(int(places[rows[row]]))
-        message = (
-            f"the probabilities of variable {own[k]} must sum to 1 in each row, got {sums[row]:.6g} in row {which}"
-        )
-        raise FormatError(f"{name}:{line}: {message}; {_MARKOV}")
-    if (coarse := off > ROW_TOLERANCE).any():
+        message = f"the probabilities of variable {own[k]} must sum to 1 in each row"
+        raise FormatError(f"{numbers.name}:{line}: {message}, got {sums[row]:.6g} in row {row_of_table}; {_MARKOV}")
+    is_coarse = off > ROW_TOLERANCE
+    if is_coarse.any():
         _logger.warning(
             "%s: rows of probabilities that were rounded and do not sum to 1 (%d, by up to %.2g) are normalized",
-            name, np.count_nonzero(coarse), off.max(),
-        )  # fmt: skip
-        values /= np.repeat(np.where(coarse, sums, 1.0), widths)
+            numbers.name,
+            np.count_nonzero(is_coarse),
+            off.max(),
+        )
+        values /= np.repeat(np.where(is_coarse, sums, 1.0), row_lengths)
     return values
 
 
@@ -306,77 +356,106 @@ def _normalized(
 def write(model: MarkovRandomField, stream: BinaryIO) -> list[str]:
     """Write a model as UAI text; see :func:`fastmix.io.write_model` for the notes."""
     check_model(model)
-    if (dead := _dead_tables(model.log_pairwise, np.diff(model.pairwise_offsets))).size:
-        i, j = model.edges[dead[0]].tolist()
-        raise ModelError(f"log_pairwise must allow a pair of states on each edge, but edge ({i}, {j}) has only -inf")
-    if (dead := _dead_tables(model.log_factors, np.diff(model.factor_offsets))).size:
-        raise ModelError(f"log_factors must allow a configuration of each factor, but factor {dead[0]} has only -inf")
-    kept = _used(model.log_unary, model.unary_offsets)
-    # Edges of zeros between the variables of a factor come back with the factor.
-    kept_pairs = np.ones(model.num_edges, dtype=bool)
-    kept_pairs[model.structure.scope_pairs] = False
-    kept_pairs |= _used(model.log_pairwise, model.pairwise_offsets)
-    # Unaries, edge tables and larger ones, with a largest entry of 0: what is taken off goes into the constant.
-    sizes, tables, shifts = [], [], [model.log_constant]
-    for values, offsets, keep in (
-        (model.log_unary, model.unary_offsets, kept),
-        (model.log_pairwise, model.pairwise_offsets, kept_pairs),
-        (model.log_factors, model.factor_offsets, np.ones(model.num_factors, dtype=bool)),
-    ):
-        own = np.diff(offsets)
-        table, shift = _scaled(values if keep.all() else values[np.repeat(keep, own)], own[keep])
-        sizes.append(own[keep])
-        tables.append(table)
-        shifts.append(shift)
-    constant = math.fsum(shifts)
-    factors = _constant_words(constant)
-    notes = _notes(model, constant, tables)
+    _check_tables(model)
+    # Unaries of zeros are left out, and so are edges of zeros within a factor, which come back with it.
+    kept_unaries = _used(model.log_unary, model.unary_offsets)
+    kept_edges = np.ones(model.num_edges, dtype=bool)
+    kept_edges[model.structure.scope_pairs] = False
+    kept_edges |= _used(model.log_pairwise, model.pairwise_offsets)
+    kept_factors = np.ones(model.num_factors, dtype=bool)
+    # Tables have a largest entry of 0: what is taken off goes into the constant.
+    groups = [
+        _scaled_tables(model.log_unary, model.unary_offsets, kept_unaries),
+        _scaled_tables(model.log_pairwise, model.pairwise_offsets, kept_edges),
+        _scaled_tables(model.log_factors, model.factor_offsets, kept_factors),
+    ]
+    constant = math.fsum([model.log_constant, *(group.taken for group in groups)])
+    constant_words = _constant_words(constant)
+    notes = _notes(model, constant, [group.values for group in groups])
     for note in notes:
         _logger.warning("UAI: %s", note)
 
     def put(text: str) -> None:
         stream.write(text.encode("ascii"))
 
+    num_factors = sum(len(group.sizes) for group in groups) + len(constant_words)
     counts = " ".join(map(str, model.num_states.tolist()))
-    put(f"MARKOV\n{model.num_variables}\n{counts}\n{sum(map(len, sizes)) + len(factors)}\n")
-    for scopes in (np.flatnonzero(kept)[:, None], model.edges[kept_pairs]):
-        for start in range(0, len(scopes), _CHUNK_TABLES):
-            rows = scopes[start : start + _CHUNK_TABLES].tolist()
-            put("".join([f"{len(row)} {' '.join(map(str, row))}\n" for row in rows]))
-    put("".join([f"{len(scope)} {' '.join(map(str, scope.tolist()))}\n" for scope in model.structure.scopes]))
-    put("0\n" * len(factors) + "\n")
-    for values, own in zip(tables, sizes, strict=True):
-        for chunk in _table_chunks(values, own):
+    put(f"MARKOV\n{model.num_variables}\n{counts}\n{num_factors}\n")
+    for scopes in (np.flatnonzero(kept_unaries)[:, None], model.edges[kept_edges]):
+        for start in range(0, len(scopes), TABLES_PER_CHUNK):
+            put("".join(map(_scope_line, scopes[start : start + TABLES_PER_CHUNK].tolist())))
+    put("".join(_scope_line(scope.tolist()) for scope in model.structure.scopes))
+    put("0\n" * len(constant_words) + "\n")
+    for group in groups:
+        for chunk in _table_chunks(group.values, group.sizes):
             put(chunk)
-    put("".join([f"1\n {word}\n" for word in factors]))
+    put("".join([f"1\n {word}\n" for word in constant_words]))
     return notes
+
+
+def _check_tables(model: MarkovRandomField) -> None:
+    """Raise a :class:`ModelError` for a table that forbids everything, which no UAI file can hold."""
+    dead = _dead_tables(model.log_pairwise, np.diff(model.pairwise_offsets))
+    if dead.size:
+        i, j = model.edges[dead[0]].tolist()
+        raise ModelError(f"log_pairwise must allow a pair of states on each edge, but edge ({i}, {j}) has only -inf")
+    dead = _dead_tables(model.log_factors, np.diff(model.factor_offsets))
+    if dead.size:
+        raise ModelError(f"log_factors must allow a configuration of each factor, but factor {dead[0]} has only -inf")
+
+
+def _scope_line(variables: list[int]) -> str:
+    """The line of a scope: its size, and its variables."""
+    return f"{len(variables)} {' '.join(map(str, variables))}\n"
+
+
+class _ScaledTables(NamedTuple):
+    """Log-tables with a largest entry of 0."""
+
+    values: FloatArray
+    sizes: IntArray
+    taken: float  # the sum of what was taken off
 
 
 def _used(values: FloatArray, offsets: IntArray) -> BoolArray:
     """Which tables have an entry that is not 0."""
-    return np.logical_or.reduceat(values != 0, offsets[:-1]) if len(values) else np.zeros(0, dtype=bool)
+    if not len(values):
+        return np.zeros(0, dtype=bool)
+    return np.logical_or.reduceat(values != 0, offsets[:-1])
+
+
+def _scaled_tables(values: FloatArray, offsets: IntArray, kept: BoolArray) -> _ScaledTables:
+    """The tables from ``offsets`` on that are kept, scaled."""
+    sizes = np.diff(offsets)
+    if not kept.all():
+        values = values[np.repeat(kept, sizes)]
+        sizes = sizes[kept]
+    scaled, taken = _scaled(values, sizes)
+    return _ScaledTables(scaled, sizes, taken)
 
 
 def _scaled(values: FloatArray, sizes: IntArray) -> tuple[FloatArray, float]:
     """Log-tables with a largest entry of 0, and the sum of what was taken off."""
     if not len(values):
         return values, 0.0
-    shift = np.maximum.reduceat(values, offsets_of(sizes)[:-1])
-    return values - np.repeat(shift, sizes), math.fsum(shift.tolist())
+    largest = np.maximum.reduceat(values, offsets_of(sizes)[:-1])
+    return values - np.repeat(largest, sizes), math.fsum(largest.tolist())
 
 
 def _constant_words(constant: float) -> list[str]:
-    """A constant as numbers to write: one, several equal ones, or, beyond all use, one with a large power of ten."""
+    """The numbers that stand for a constant: one, several equal ones, or, beyond all use, one large power of ten."""
     if constant == 0:
         return []
     if _LOW <= constant <= _HIGH:
         return [repr(math.exp(constant))]
-    count = math.ceil(abs(constant) / _PIECE)
-    return [repr(math.exp(constant / count))] * count if count <= _MOST_PIECES else [_power_of_ten(constant)]
+    num_pieces = math.ceil(abs(constant) / CONSTANT_PIECE)
+    if num_pieces > MAX_CONSTANT_PIECES:
+        return [_power_of_ten(constant)]
+    return [repr(math.exp(constant / num_pieces))] * num_pieces
 
 
 def _notes(model: MarkovRandomField, constant: float, tables: list[FloatArray]) -> list[str]:
-    """What others will not read: names, constants, and entries too small for a double."""
+    """Notes on what other programs will not read: names, constants, and entries too small for a double."""
     notes = []
     if model.variable_names is not None or model.state_names is not None:
         notes.append("names are not written, because UAI files have none; npz files keep them")
@@ -385,10 +464,12 @@ def _notes(model: MarkovRandomField, constant: float, tables: list[FloatArray]) 
             f"the constant exp({constant:.6g}) is outside the range of doubles: programs that do not add logarithms "
             "overflow; npz files keep it as one number"
         )
-    if tiny := sum(int(np.count_nonzero((table < _LOW) & (table > -np.inf))) for table in tables):
+    num_tiny = sum(int(np.count_nonzero((table < _LOW) & (table > -np.inf))) for table in tables)
+    if num_tiny:
         notes.append(
-            f"table entries below 2.2e-308, where doubles underflow to zero: {tiny}; other programs take them as 0, "
-            f"which forbids these states, as fastmix does below exp({_LOWEST:.0e}), or refuse them; npz files keep them"
+            f"table entries below 2.2e-308, where doubles underflow to zero: {num_tiny}; other programs take them as "
+            f"0, which forbids these states, as fastmix does below exp({_LOWEST:.0e}), or refuse them; npz files keep "
+            "them"
         )
     return notes
 
@@ -396,14 +477,15 @@ def _notes(model: MarkovRandomField, constant: float, tables: list[FloatArray]) 
 def _table_chunks(values: FloatArray, sizes: IntArray) -> Iterator[str]:
     """Exponentials as text that gives the same doubles when read, whatever their size."""
     offsets = offsets_of(sizes)
-    for first in range(0, len(sizes), _CHUNK_TABLES):
-        cuts = offsets[first : first + _CHUNK_TABLES + 1].tolist()
-        part, base = values[cuts[0] : cuts[-1]], cuts[0]
+    for first in range(0, len(sizes), TABLES_PER_CHUNK):
+        cuts = offsets[first : first + TABLES_PER_CHUNK + 1]
+        part = values[cuts[0] : cuts[-1]]
         with np.errstate(under="ignore"):
             words = list(map(repr, np.exp(part).tolist()))
         for k in np.flatnonzero((part < _LOW) & (part > -np.inf)).tolist():
             words[k] = "0.0" if part[k] < _LOWEST else _power_of_ten(float(part[k]))
-        yield "".join([f"{b - a}\n {' '.join(words[a - base : b - base])}\n" for a, b in itertools.pairwise(cuts)])
+        places = (cuts - cuts[0]).tolist()
+        yield "".join([f"{b - a}\n {' '.join(words[a:b])}\n" for a, b in itertools.pairwise(places)])
 
 
 def _power_of_ten(value: float) -> str:

@@ -1,13 +1,18 @@
 """Learning models from data: likelihood, pseudo-likelihood, trees, and the log-likelihood of data under a model."""
 
-from fastmix.learning.data import Dataset, read_data
+from fastmix.learning.chow_liu import chow_liu
+from fastmix.learning.data import read_data
+from fastmix.learning.dataset import Dataset
+from fastmix.learning.edge_gains import edge_gains
 from fastmix.learning.files import read_table
-from fastmix.learning.learn import learn, stability
+from fastmix.learning.learn import learn
+from fastmix.learning.objective import LEARNING_OBJECTIVES, LearningObjective, Loss, Validation, register_objective
 from fastmix.learning.result import LearnResult, NormBall, WidthBall
 from fastmix.learning.score import ScoreResult, score
-from fastmix.learning.structure import chow_liu, edge_gains
+from fastmix.learning.stability import stability
 
 __all__ = [
-    "Dataset", "LearnResult", "NormBall", "ScoreResult", "WidthBall", "chow_liu", "edge_gains", "learn", "read_data",
-    "read_table", "score", "stability",
+    "LEARNING_OBJECTIVES", "Dataset", "LearnResult", "LearningObjective", "Loss", "NormBall", "ScoreResult",
+    "Validation", "WidthBall", "chow_liu", "edge_gains", "learn", "read_data", "read_table", "register_objective",
+    "score", "stability",
 ]  # fmt: skip

@@ -20,25 +20,11 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
-from fastmix.model.build import offsets_of, table_positions
+from fastmix.model.flat import offsets_of, table_positions
+from fastmix.model.forms import contrast_basis, double_center
 from fastmix.model.structure import Structure
 
-__all__ = ["Coordinates", "contrasts"]
-
-
-def contrasts(num_states: int) -> FloatArray:
-    """The matrix Q (L, L - 1): orthonormal columns that add up to 0 (Helmert's).
-
-    Examples
-    --------
-    >>> contrasts(2).round(4).tolist()
-    [[-0.7071], [0.7071]]
-    """
-    q = np.zeros((num_states, max(0, num_states - 1)))
-    for k in range(1, num_states):
-        q[:k, k - 1], q[k, k - 1] = -1.0, k
-        q[:, k - 1] /= np.sqrt(k * (k + 1.0))
-    return q
+__all__ = ["Coordinates"]
 
 
 class Coordinates:
@@ -60,19 +46,22 @@ class Coordinates:
 
     def __init__(self, structure: Structure) -> None:
         self.structure = structure
-        widths, edges = structure.num_states - 1, structure.edges
-        self.starts, self.pair_starts = offsets_of(widths), offsets_of(widths[edges].prod(axis=1))
+        widths = structure.num_states - 1
+        edges = structure.edges
+        self.starts = offsets_of(widths)
+        self.pair_starts = offsets_of(widths[edges].prod(axis=1))
         self.num_contrasts = int(self.starts[-1])
         self.size = self.num_contrasts + int(self.pair_starts[-1])
         self.edge_of, row, col = table_positions(widths, edges)
         i, j = edges[self.edge_of].T
-        self.rows, self.cols = self.starts[i] + row, self.starts[j] + col
+        self.rows = self.starts[i] + row
+        self.cols = self.starts[j] + col
         self.binary = bool((widths == 1).all())
 
     @cached_property
     def tables(self) -> list[FloatArray]:
         """Q of every variable."""
-        made = {int(count): contrasts(int(count)) for count in np.unique(self.structure.num_states)}
+        made = {int(count): contrast_basis(int(count)) for count in np.unique(self.structure.num_states)}
         return [made[int(count)] for count in self.structure.num_states]
 
     @cached_property
@@ -115,7 +104,7 @@ class Coordinates:
         for count in np.unique(self.structure.num_states):
             chosen = np.flatnonzero(self.structure.num_states == count)
             unary = self.structure.unary_offsets[chosen][:, None] + np.arange(count)
-            groups.append((contrasts(int(count)), unary, self.starts[chosen][:, None] + np.arange(count - 1)))
+            groups.append((contrast_basis(int(count)), unary, self.starts[chosen][:, None] + np.arange(count - 1)))
         return groups
 
     @cached_property
@@ -126,12 +115,13 @@ class Coordinates:
         for a, b, chosen in structure.table_shapes:
             table = structure.pairwise_offsets[chosen][:, None] + np.arange(a * b)
             pairs = self.pair_starts[chosen][:, None] + np.arange((a - 1) * (b - 1))
-            groups.append((contrasts(a), contrasts(b), chosen, table, pairs))
+            groups.append((contrast_basis(a), contrast_basis(b), chosen, table, pairs))
         return groups
 
     def to_parameters(self, v: FloatArray) -> FloatArray:
         """Unaries and tables, as ``model.parameters``."""
-        structure, d = self.structure, self.num_contrasts
+        structure = self.structure
+        d = self.num_contrasts
         split = int(structure.unary_offsets[-1])
         theta = np.empty(split + int(structure.pairwise_offsets[-1]))
         for q, unary, places in self._variable_groups:
@@ -143,7 +133,8 @@ class Coordinates:
 
     def from_gradient(self, gradient: FloatArray) -> FloatArray:
         """The derivative with respect to v of what has this one with respect to the parameters."""
-        structure, d = self.structure, self.num_contrasts
+        structure = self.structure
+        d = self.num_contrasts
         split = int(structure.unary_offsets[-1])
         g = np.empty(self.size)
         for q, unary, places in self._variable_groups:
@@ -180,15 +171,14 @@ class Coordinates:
         """The v of any finite parameters, and the constant by which their log-weights are larger."""
         structure = self.structure
         split = int(structure.unary_offsets[-1])
-        unary, constant = theta[:split].copy(), 0.0
-        i, j = structure.edges.T
+        unary = theta[:split].copy()
+        constant = 0.0
         for qa, qb, chosen, table, _ in self._edge_groups:
-            tables = theta[split + table].reshape(len(chosen), len(qa), len(qb))
-            means = tables.mean(axis=(1, 2))
-            constant += float(means.sum())
-            for side, axis, size in ((i, 2, len(qa)), (j, 1, len(qb))):
-                effects = tables.mean(axis=axis) - means[:, None]
-                entries = structure.unary_offsets[side[chosen]][:, None] + np.arange(size)
+            parts = double_center(theta[split + table].T.reshape(len(qa), len(qb), -1))
+            constant += float(parts.mean.sum())
+            for end, effects in ((0, parts.by_row), (1, parts.by_col)):
+                starts = structure.unary_offsets[structure.edges[chosen, end]]
+                entries = np.arange(len(effects))[:, None] + starts
                 unary += np.bincount(entries.reshape(-1), effects.reshape(-1), split)
         for _, places, _ in self._variable_groups:
             constant += float(unary[places].mean(axis=1).sum())

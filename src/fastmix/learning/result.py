@@ -5,27 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_choice, check_positive, keep_checked
-from fastmix.model import MarkovRandomField
-from fastmix.results import Framed, Status, as_plain
+from fastmix.results import Result, Status
 from fastmix.theory import norms
 
 __all__ = ["LearnResult", "NormBall", "WidthBall", "ball_by_name"]
 
-_SHOWN = 10  # edges in a notebook
-# Of a result, in a notebook, and in its JSON.
-_NUMBERS = ("ridge", "l1", "moment_error", "bias_bound", "validation_log_likelihood")
-_FACTS = ("objective", "moments", "value", "num_rows", *_NUMBERS, "seed")
-_ADVICE = {
-    Status.NOT_CONVERGED: "The optimum was not reached: allow more time_limit or max_iter, or a larger ridge or tol.",
-    Status.NOT_MIXED: "The chains did not follow the model: take tempered moments, a larger ridge or a set to stay in.",
-}
+#: Edges that a notebook shows.
+NUM_SHOWN_EDGES = 10
+#: Fields of a result that a notebook shows as numbers.
+NUMBERS = ("ridge", "l1", "moment_error", "bias_bound", "validation_log_likelihood")
+#: Fields of a result in its JSON.
+FACTS = ("objective", "moments", "value", "num_rows", *NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -54,6 +51,7 @@ class NormBall:
         return self.bound < 1.0
 
     def __str__(self) -> str:
+        """A text for :func:`ball_by_name`."""
         return f"{self.norm}:{self.bound:g}"
 
 
@@ -90,8 +88,8 @@ def ball_by_name(text: str) -> NormBall:
         raise ValueError(f"{rule}, got {text!r}") from None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LearnResult(Framed):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LearnResult(Result):
     """A model fitted to data, and what is known about the fit.
 
     Attributes
@@ -99,14 +97,14 @@ class LearnResult(Framed):
     model : MarkovRandomField
         With the names of the data; its vectors and tables add up to 0 over every index. Hidden variables come last.
     objective : str
-        ``likelihood`` or ``pseudo-likelihood``.
+        Its name: ``likelihood`` or ``pseudo-likelihood``, or that of an objective of your own.
     moments : str
         How moments of the model were found: ``closed form``, ``enumeration``, ``junction tree``, ``sampled`` or
         ``tempered`` (sampled by replica exchange); ``none`` for the pseudo-likelihood.
     status : Status
         ``not_converged`` if the optimum was not reached, ``not_mixed`` if the chains did not follow the model.
     value : float or None
-        The objective that was minimised, penalties included; None where it was sampled.
+        The objective that was minimized, penalties included; None where it was sampled.
     ridge, l1 : float
         As given, or as chosen on the validation data.
     within : NormBall or None
@@ -121,18 +119,23 @@ class LearnResult(Framed):
     validation_log_likelihood : float or None
         Mean over the validation data (of the log-pseudo-likelihood, for that objective).
     num_rows : int
-    seed : int
-    history : list of dict
-        An entry for every iteration: seconds since the call, ``moment_error``, length of the ``step`` and ``norms`` of
-        the model (exact objectives: after 1, 4, 16, .. iterations); exact objectives have their ``value`` and
-        ``gradient_norm``, sampled ones what is left to gain (``gap``), its ``noise``, ``num_sweeps``, ``bias_bound``.
+    history : sequence of mappings
+        An entry for every ``iteration``: ``seconds`` since the call, ``moment_error``, length of the ``step`` and
+        ``norms`` of the model (None but after 1, 4, 16, .. iterations); exact objectives have their ``value``
+        and ``gradient_norm``, sampled ones what is left to gain (``gap``), its ``noise``, ``num_sweeps``,
+        ``bias_bound``.
     stats, provenance : mapping
     """
 
-    model: MarkovRandomField
+    advice_by_status: ClassVar[Mapping[Status, str]] = {
+        Status.NOT_CONVERGED: "The optimum was not reached: allow more time_limit or max_iter, or a larger ridge "
+        "or tol.",
+        Status.NOT_MIXED: "The chains did not follow the model: take tempered moments, a larger ridge or a set to "
+        "stay in.",
+    }
+
     objective: str
     moments: str
-    status: Status
     value: float | None
     ridge: float
     l1: float
@@ -142,10 +145,6 @@ class LearnResult(Framed):
     bias_bound: float | None
     validation_log_likelihood: float | None
     num_rows: int
-    seed: int
-    history: list[dict[str, Any]] = field(default_factory=list)
-    stats: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return (
@@ -153,18 +152,14 @@ class LearnResult(Framed):
             f"spectral norm {self.norms['spectral']:.3g}, {self.model})"
         )
 
-    @property
-    def advice(self) -> str:
-        """What the status means for a fit, in one sentence."""
-        return _ADVICE.get(self.status, self.status.advice)
-
     def columns(self) -> dict[str, Any]:
         """Columns of :meth:`to_frame` by name: of every edge its variables, and the Frobenius norm of its table.
 
         Of an Ising coupling that is ``2 |J|``.
         """
         names = self.model.names_of_variables()
-        first, second = ([names[i] for i in self.model.edges[:, k]] for k in (0, 1))
+        first = [names[i] for i in self.model.edges[:, 0]]
+        second = [names[j] for j in self.model.edges[:, 1]]
         return {"first": first, "second": second, "size": self._sizes()}
 
     def plot(self, axes: Any = None, *, kind: Literal["edges", "history"] = "edges") -> Any:
@@ -178,12 +173,13 @@ class LearnResult(Framed):
             ``history``: the moment error of every iteration; the gradient of pseudo-likelihoods, which have none.
         """
         check_choice("kind", kind, ("edges", "history"))
-        axes = _show.new_axes(axes)
-        axes.set_title(f"{self.objective} ({self.status})")
+        axes = super().plot(axes)
         if kind == "edges":
             from scipy.sparse import coo_array
 
-            (i, j), sizes, n = self.model.edges.T, self._sizes(), self.model.num_variables
+            i, j = self.model.edges.T
+            sizes = self._sizes()
+            n = self.model.num_variables
             both = coo_array((np.r_[sizes, sizes], (np.r_[i, j], np.r_[j, i])), shape=(n, n))
             return _show.matrix(axes, both, label="size")
         name = "gradient_norm" if self.objective == "pseudo-likelihood" else "moment_error"
@@ -191,22 +187,35 @@ class LearnResult(Framed):
         return _show.curve(axes, values, xlabel="iteration", ylabel=name.replace("_", " "))
 
     def _sizes(self) -> FloatArray:
+        """The Frobenius norm of the table of every edge."""
         edges = np.repeat(np.arange(self.model.num_edges), np.diff(self.model.pairwise_offsets))
         return np.sqrt(np.bincount(edges, self.model.log_pairwise**2, self.model.num_edges))
 
-    def _repr_html_(self) -> str:
-        facts: list[tuple[str, Any]] = [("status", self.status), ("objective", self.objective)]
-        known = {"norm": self.norms["spectral"], **{name: getattr(self, name) for name in _NUMBERS}}
-        facts += [(name.replace("_", " "), f"{value:.4g}") for name, value in known.items() if value is not None]
-        columns = self.columns()
-        largest = np.argsort(-columns["size"], kind="stable")[:_SHOWN]
-        rows = [(columns["first"][e], columns["second"][e], f"{columns['size'][e]:.4g}") for e in largest]
-        if (more := self.model.num_edges - len(rows)) > 0:
-            rows.append((f"and {more:,} more", "", ""))
-        return _show.html_table(repr(self.model), facts, rows, ("edge", "", "size"))
+    def title(self) -> str:
+        """The objective."""
+        return self.objective
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result without the model as plain data, the shape of the command line's JSON."""
-        sizes = {"num_variables": self.model.num_variables, "num_edges": self.model.num_edges}
-        within = None if self.within is None else {"norm": self.within.norm, "bound": self.within.bound}
-        return as_plain(self, " ".join(_FACTS), **sizes, within=within, norms=self.norms)
+    def facts(self) -> dict[str, str]:
+        """The norm of the model, the penalties, and how well the fit did, as far as it is known."""
+        known = {"norm": self.norms["spectral"], **{name: getattr(self, name) for name in NUMBERS}}
+        return {name.replace("_", " "): f"{value:.4g}" for name, value in known.items() if value is not None}
+
+    def shown_rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """The edges with the largest tables."""
+        columns = self.columns()
+        largest = np.argsort(-columns["size"], kind="stable")[:NUM_SHOWN_EDGES]
+        rows = [(columns["first"][e], columns["second"][e], f"{columns['size'][e]:.4g}") for e in largest]
+        more = self.model.num_edges - len(rows)
+        if more > 0:
+            rows.append((f"and {more:,} more", "", ""))
+        return ("edge", "", "size"), rows
+
+    def contents(self) -> dict[str, Any]:
+        """All that is known of the fit; the model is left out."""
+        return {
+            **{name: getattr(self, name) for name in FACTS},
+            "num_variables": self.model.num_variables,
+            "num_edges": self.model.num_edges,
+            "within": None if self.within is None else {"norm": self.within.norm, "bound": self.within.bound},
+            "norms": self.norms,
+        }

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray
-from fastmix._clock import OutOfTimeError
-from fastmix.errors import FormatError
-from fastmix.learning.data import Dataset
-from fastmix.learning.optimise import Report
-from fastmix.methods.sampling_run import Checkpoint
+from fastmix._checkpoint import Checkpoint
+from fastmix._clock import Ending
+from fastmix.learning.dataset import Dataset
+from fastmix.learning.minimize import Report
 
-__all__ = ["Ledger", "Rounds", "fingerprint"]
+__all__ = ["Ledger", "Rounds", "Saved", "fingerprint"]
 
 Arrays = dict[str, NDArray[Any]]
+
+#: Where a fit is, to go on from: arrays and plain data.
+Saved = tuple[Arrays, dict[str, Any]]
 
 
 class Ledger:
@@ -28,47 +31,45 @@ class Ledger:
     The order of fits depends on nothing but the arguments of the call. Without a path nothing is kept.
     """
 
-    def __init__(self, path: str | None, seconds: float) -> None:
-        self._file = None if path is None else Checkpoint(path, seconds)
+    def __init__(self, file: Checkpoint | None) -> None:
+        self._file = file
         self._fits: dict[int, tuple[FloatArray, dict[str, Any]]] = {}
         self._number = 0
-        self._state: tuple[Arrays, dict[str, Any]] | None = None
+        self._state: Saved | None = None
 
     @property
-    def seed(self) -> int | None:
-        """That of the run in the file."""
-        return None if self._file is None else self._file.seed
+    def number(self) -> int:
+        """How many fits there have been, the one under way included."""
+        return self._number
 
     def resume(self, options: str, seed: int) -> None:
         """Read what is there; a :class:`FormatError` if it belongs to another run."""
-        if self._file is None:
-            return
-        if (parts := self._file.resume(options, seed)) is None:
+        if self._file is not None and not self._file.restore(options, seed, self._take):
             self._save({}, None, now=True)  # the seed is known from now on
-            return
-        try:
-            facts = json.loads(str(parts.pop("facts")))
-            self._fits = {int(k): (parts.pop(f"fit {k}"), entry) for k, entry in facts["fits"].items()}
-            self._state = (parts, facts["state"]) if facts["state"] is not None else None
-        except (LookupError, TypeError, ValueError):  # its sum is right, but this is not what was saved
-            raise FormatError(f"{self._file.path}: the checkpoint is damaged; remove the file to begin anew") from None
+
+    def _take(self, parts: Arrays) -> None:
+        """Take in what the file holds."""
+        facts = json.loads(str(parts.pop("facts")))
+        self._fits = {int(k): (parts.pop(f"fit {k}"), entry) for k, entry in facts["fits"].items()}
+        self._state = (parts, facts["state"]) if facts["state"] is not None else None
 
     def next_fit(self) -> tuple[FloatArray, dict[str, Any]] | None:
         """The result of the next fit, its v and what else is known of it, if it is there already."""
         self._number += 1
         return self._fits.get(self._number)
 
-    def take_state(self) -> tuple[Arrays, dict[str, Any]] | None:
+    def take_state(self) -> Saved | None:
         """Where the present fit was left, once."""
         if self._state is None or self._state[1]["fit"] != self._number:
             return None
-        state, self._state = self._state, None
+        state = self._state
+        self._state = None
         return state
 
     def keep_fit(self, v: FloatArray, facts: dict[str, Any]) -> None:
         """Note a finished fit, and save it at once."""
         if self._file is not None:
-            self._fits[self._number] = v, facts
+            self._fits[self._number] = (v, facts)
             self._save({}, None, now=True)
 
     def keep_state(self, arrays: Arrays, facts: dict[str, Any], *, now: bool = False) -> None:
@@ -77,6 +78,7 @@ class Ledger:
             self._save(arrays, {"fit": self._number, **facts}, now=now)
 
     def _save(self, arrays: Arrays, state: dict[str, Any] | None, *, now: bool) -> None:
+        """Write all finished fits, and the state of the one under way."""
         assert self._file is not None
         facts = json.dumps({"fits": {k: facts for k, (_, facts) in self._fits.items()}, "state": state})
         fits = {f"fit {k}": v for k, (v, _) in self._fits.items()}
@@ -89,37 +91,43 @@ class Ledger:
 
 
 class Rounds:
-    """A context for the rounds of a fit: the time limit and Ctrl-C end them, which its ``result`` says.
+    """What the rounds of a fit report, and what is kept of them.
 
-    After every round, and in the end once more, ``keep`` gets all that is needed to go on from there.
+    ``with rounds.around(result):`` is a context for the rounds: the time limit and Ctrl-C end them, which the result
+    says. After every round, and in the end once more, ``keep`` gets all that is needed to go on from there.
+
+    Attributes
+    ----------
+    saved : (arrays, plain data) or None
+        What an earlier call has kept, to go on from.
     """
 
     def __init__(
-        self, result: Any, keep: Callable[..., None] | None, report: Report | None,
-        state: tuple[Arrays, dict[str, Any]] | None = None,
-    ) -> None:  # fmt: skip
-        self._result, self._keep, self._report, self._state = result, keep, report, state
+        self, keep: Callable[..., None] | None = None, report: Report | None = None, saved: Saved | None = None
+    ) -> None:
+        self.saved = saved
+        self._keep = keep
+        self._report = report
+        self._latest = saved
 
-    def end(self, entry: dict[str, Any], v: FloatArray, pack: Callable[[], tuple[Arrays, dict[str, Any]]]) -> None:
+    @contextmanager
+    def around(self, result: Any) -> Iterator[None]:
+        """A context for all rounds; the end of the time and Ctrl-C are noted as what the result was stopped by."""
+        with Ending() as ending:
+            yield
+        if ending.by != "done":
+            result.stopped_by = ending.by
+        if self._keep is not None and self._latest is not None:
+            self._keep(*self._latest, now=True)
+
+    def end(self, entry: dict[str, Any], v: FloatArray, pack: Callable[[], Saved]) -> None:
         """Report a round, and keep what ``pack`` gives."""
         if self._keep is not None:
-            self._state = pack()
+            self._latest = pack()
         if self._report is not None:
             self._report(entry, v)
-        if self._keep is not None and self._state is not None:
-            self._keep(*self._state, now=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        if kind is not None:
-            if not issubclass(kind, OutOfTimeError | KeyboardInterrupt):
-                return False
-            self._result.stopped_by = "time_limit" if issubclass(kind, OutOfTimeError) else "interrupt"
-        if self._keep is not None and self._state is not None:
-            self._keep(*self._state, now=True)
-        return True
+        if self._keep is not None and self._latest is not None:
+            self._keep(*self._latest, now=False)
 
 
 def fingerprint(*parts: Any) -> str:

@@ -3,28 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix import _checks
+from fastmix._arrays import FloatArray
 from fastmix.errors import ModelError
 from fastmix.graphs import complete_bipartite_edges
-from fastmix.model import build
-
-if TYPE_CHECKING:
-    from fastmix.model.mrf import MarkovRandomField
+from fastmix.model.inputs import (
+    check_labels_last,
+    check_model_memory,
+    edges_of_matrix,
+    flatten_tables,
+    flatten_unary,
+    image_edges,
+    log_of_weights,
+    sized_graph,
+)
+from fastmix.model.merging import merge_factors, merge_pairs
+from fastmix.model.shared import SharedTables, weighted
+from fastmix.model.sharing import find_shared, pays_to_share, share_patterns
 
 __all__ = ["Constructors"]
 
+_SPINS = [-1.0, 1.0]  # of states 0 and 1
+_SPIN_PRODUCTS = [[1.0, -1.0], [-1.0, 1.0]]  # s_i s_j by the states of both
+
 
 class Constructors:
-    """Those of :class:`fastmix.MarkovRandomField`."""
+    """The class methods of :class:`fastmix.MarkovRandomField` that build models, kept apart from the model itself."""
+
+    if TYPE_CHECKING:  # the arrays as a model stores them: the class that inherits these methods takes them
+
+        def __init__(
+            self,
+            num_states: ArrayLike,
+            log_unary: ArrayLike,
+            edges: ArrayLike,
+            log_pairwise: ArrayLike,
+            log_constant: float = 0.0,
+            variable_names: Sequence[str] | None = None,
+            state_names: Sequence[Sequence[str]] | None = None,
+            scope_starts: ArrayLike | None = None,
+            scope_variables: ArrayLike | None = None,
+            log_factors: ArrayLike = (),
+            shape: Sequence[int] | None = None,
+            shared_tables: SharedTables | None = None,
+        ) -> None: ...
+
+    # -- tables and factors ---------------------------------------------------------------------------------------
 
     @classmethod
     def from_tables(
-        cls: Any,
+        cls,
         log_unary: ArrayLike | Sequence[ArrayLike],
         edges: ArrayLike,
         log_pairwise: ArrayLike | Sequence[ArrayLike],
@@ -32,8 +65,11 @@ class Constructors:
         log_constant: float = 0.0,
         variable_names: Sequence[str] | None = None,
         state_names: Sequence[Sequence[str]] | None = None,
-    ) -> MarkovRandomField:
+    ) -> Self:
         """A model from one vector per variable and one table per edge.
+
+        Tables of four states or more that many edges share, up to a factor, are found and kept once
+        (:meth:`from_patterns` says outright which they are).
 
         Parameters
         ----------
@@ -43,6 +79,17 @@ class Constructors:
             Pairs in any direction and order; repeated and reversed pairs are added up.
         log_pairwise : array (m, L, L) or sequence of m tables
             ``log_pairwise[e][a, b]`` belongs to ``x_i = a, x_j = b`` for ``edges[e] = (i, j)`` as given.
+        log_constant : float
+            A constant of the log-weight, which counts in log Z.
+        variable_names : sequence of str, optional
+            One name per variable, all different.
+        state_names : sequence of sequences of str, optional
+            One name per state of each variable.
+
+        Raises
+        ------
+        ModelError
+            If a vector or table has the wrong shape, or holds NaN, +inf or a finite number beyond 1e100.
 
         Examples
         --------
@@ -50,25 +97,145 @@ class Constructors:
         >>> model.table(0, 1).tolist()
         [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
         """
-        num_states, unary = build.flatten_unary(log_unary)
+        num_states, unary = flatten_unary(log_unary)
         pairs = _checks.as_edges(edges, len(num_states))
-        values = build.flatten_tables(pairs, num_states, log_pairwise)
+        values = flatten_tables(pairs, num_states, log_pairwise)
         _checks.check_log_values("log_pairwise", values)
-        merged, tables = build.merge_pairs(num_states, pairs, values)
-        return cls(num_states, unary, merged, tables, log_constant, variable_names, state_names)
+        merged, tables = merge_pairs(num_states, pairs, values)
+        shared = find_shared(num_states[merged], tables)
+        full = tables if shared is None else ()
+        names = (variable_names, state_names)
+        return cls(num_states, unary, merged, full, log_constant, *names, shared_tables=shared)
+
+    @classmethod
+    def from_patterns(
+        cls,
+        log_unary: ArrayLike | Sequence[ArrayLike],
+        edges: ArrayLike,
+        patterns: ArrayLike | Sequence[ArrayLike],
+        pattern_of_edge: ArrayLike = 0,
+        weights: ArrayLike = 1.0,
+        *,
+        log_constant: float = 0.0,
+        variable_names: Sequence[str] | None = None,
+        state_names: Sequence[Sequence[str]] | None = None,
+        shape: Sequence[int] | None = None,
+    ) -> Self:
+        """A model whose edges share tables: the table of edge e is ``weights[e] * patterns[pattern_of_edge[e]]``.
+
+        The model holds every pattern once and a few numbers per edge, and is equal to the model of the same tables in
+        full.
+
+        Parameters
+        ----------
+        log_unary : array (n, L) or sequence of n vectors
+            Log-potentials of the states of each variable; their lengths set the state counts.
+        edges : array (m, 2)
+            Pairs in any direction and order; tables of repeated and reversed pairs are added up.
+        patterns : array (p, L, L) or sequence of p tables
+            The rows of a pattern belong to the first variable of ``edges[e]`` as given: an edge that is given the other
+            way round has the transpose.
+        pattern_of_edge : int or int array (m,)
+            Number of the pattern of each edge.
+        weights : float or array (m,)
+            Weight of each edge. A weight of 0 gives a table of zeros; patterns that hold -inf take no weight below 0.
+        log_constant : float
+            A constant of the log-weight, which counts in log Z.
+        variable_names : sequence of str, optional
+            One name per variable, all different.
+        state_names : sequence of sequences of str, optional
+            One name per state of each variable.
+        shape : tuple of int, optional
+            Of an array whose entries, row by row, the variables are.
+
+        Raises
+        ------
+        ModelError
+            If a vector, a pattern or a weight has the wrong shape or holds NaN or an infinity that is not allowed.
+
+        Examples
+        --------
+        >>> distance = [[0, -1, -2], [-1, 0, -1], [-2, -1, 0]]
+        >>> model = MarkovRandomField.from_patterns(np.zeros((3, 3)), [(0, 1), (1, 2)], [distance], weights=[1.0, 0.5])
+        >>> model.table(1, 2).tolist()
+        [[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]
+        """
+        num_states, unary = flatten_unary(log_unary)
+        pairs = _checks.as_edges(edges, len(num_states))
+        merged, shared = share_patterns(num_states, pairs, patterns, pattern_of_edge, weights)
+        names = (variable_names, state_names)
+        return cls(num_states, unary, merged, (), log_constant, *names, shape=shape, shared_tables=shared)
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        unary: ArrayLike | Sequence[ArrayLike],
+        edges: ArrayLike,
+        pairwise: ArrayLike | Sequence[ArrayLike],
+        *,
+        variable_names: Sequence[str] | None = None,
+        state_names: Sequence[Sequence[str]] | None = None,
+    ) -> Self:
+        """A model from probabilities, or any weights of at least 0, in place of log-potentials; 0 forbids.
+
+        Parameters
+        ----------
+        unary : array (n, L) or sequence of n vectors
+            Weights of the states of each variable; they need not add up to 1.
+        edges : array (m, 2)
+            Pairs in any direction and order; weights of repeated and reversed pairs are multiplied.
+        pairwise : array (m, L, L) or sequence of m tables
+            Weights ``pairwise[e][a, b]`` of ``x_i = a, x_j = b`` for ``edges[e] = (i, j)``.
+        variable_names : sequence of str, optional
+            One name per variable, all different.
+        state_names : sequence of sequences of str, optional
+            One name per state of each variable.
+
+        Raises
+        ------
+        ModelError
+            If a vector or table has the wrong shape, or holds NaN, an infinity or a negative number.
+
+        Examples
+        --------
+        >>> model = MarkovRandomField.from_probabilities([[0.2, 0.8], [1.0, 1.0]], [(0, 1)], [[[1.0, 0.0], [0.5, 0.5]]])
+        >>> model.unary(0).round(4).tolist(), model.table(0, 1).round(4).tolist()
+        ([-1.6094, -0.2231], [[0.0, -inf], [-0.6931, -0.6931]])
+        """
+        num_states, weights = flatten_unary(unary, "unary")
+        pairs = _checks.as_edges(edges, len(num_states))
+        tables = flatten_tables(pairs, num_states, pairwise, "pairwise")
+        log_unary = log_of_weights("unary", weights)
+        merged, log_pairwise = merge_pairs(num_states, pairs, log_of_weights("pairwise", tables))
+        return cls(num_states, log_unary, merged, log_pairwise, 0.0, variable_names, state_names)
 
     @classmethod
     def from_factors(
-        cls: Any,
+        cls,
         num_states: ArrayLike,
         factors: Iterable[tuple[Sequence[int], ArrayLike]],
         *,
         variable_names: Sequence[str] | None = None,
         state_names: Sequence[Sequence[str]] | None = None,
-    ) -> MarkovRandomField:
+    ) -> Self:
         """A model from factors ``(scope, log_table)`` over any number of variables; repeated scopes are added up.
 
-        The axes of a table follow its scope, in whatever order that is given.
+        Parameters
+        ----------
+        num_states : int array (n,)
+            Number of states of each variable.
+        factors : iterable of pairs (sequence of k ints, array of k axes)
+            The numbers of the variables of a factor, in any order, and its log-potentials: the axes of the table
+            follow the scope. An empty scope is a constant.
+        variable_names : sequence of str, optional
+            One name per variable, all different.
+        state_names : sequence of sequences of str, optional
+            One name per state of each variable.
+
+        Raises
+        ------
+        ModelError
+            If a scope names a variable that does not exist or one of them twice, or a table has the wrong shape.
 
         Examples
         --------
@@ -80,19 +247,21 @@ class Constructors:
         MarkovRandomField(3 variables of 2 states, 3 edges, 1 factor of 3 variables)
         """
         counts = _checks.as_state_counts(num_states)
-        parts = build.merge_factors(counts, factors)
+        parts = merge_factors(counts, factors)
         return cls(counts, variable_names=variable_names, state_names=state_names, **parts)
+
+    # -- couplings and fields -------------------------------------------------------------------------------------
 
     @classmethod
     def ising(
-        cls: Any,
+        cls,
         edges: ArrayLike,
         coupling: ArrayLike,
         field: ArrayLike = 0.0,
         *,
         num_variables: int | None = None,
         variable_names: Sequence[str] | None = None,
-    ) -> MarkovRandomField:
+    ) -> Self:
         """The Ising model ``exp(sum_i h_i s_i + sum_ij J_ij s_i s_j)`` with spins s = -1 (state 0) and +1 (state 1).
 
         Parameters
@@ -105,22 +274,29 @@ class Constructors:
             h of each variable.
         num_variables : int, optional
             Needed only when ``field`` is a number and the last variables have no edge.
+        variable_names : sequence of str, optional
+            One name per variable, all different.
+
+        Raises
+        ------
+        ModelError
+            If there is not one finite coupling per edge, or not one finite field per variable.
 
         Examples
         --------
         >>> MarkovRandomField.ising([(0, 1)], coupling=2.0, field=0.5).table(0, 1).tolist()
         [[2.0, -2.0], [-2.0, 2.0]]
         """
-        pairs, fields, n = build.sized_graph(edges, field, num_variables, 2)
-        fields = _checks.per_item("field", fields, n, "variable")
+        pairs, given_fields, num_variables = sized_graph(edges, field, num_variables, 2)
+        fields = _checks.per_item("field", given_fields, num_variables, "variable")
         couplings = _checks.per_item("coupling", coupling, len(pairs), "edge")
-        unary = np.multiply.outer(fields, [-1.0, 1.0])
-        tables = np.multiply.outer(couplings, [[1.0, -1.0], [-1.0, 1.0]])
+        unary = np.multiply.outer(fields, _SPINS)
+        tables = np.multiply.outer(couplings, _SPIN_PRODUCTS)
         return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
 
     @classmethod
     def potts(
-        cls: Any,
+        cls,
         edges: ArrayLike,
         coupling: ArrayLike,
         num_states: int,
@@ -128,17 +304,28 @@ class Constructors:
         *,
         num_variables: int | None = None,
         variable_names: Sequence[str] | None = None,
-    ) -> MarkovRandomField:
+    ) -> Self:
         """The Potts model ``exp(sum_i h_i(x_i) + sum_ij J_ij [x_i = x_j])`` with ``num_states`` states per variable.
 
         Parameters
         ----------
-        edges, coupling, num_variables
-            As for :meth:`ising`.
+        edges : array (m, 2)
+            Pairs in any direction and order; couplings of repeated pairs are added up.
+        coupling : float or array (m,)
+            J of each edge; positive couplings attract.
         num_states : int
             States of every variable.
         field : float or array (n, num_states)
             Log-potential of each state of each variable.
+        num_variables : int, optional
+            Needed only when ``field`` is a number and the last variables have no edge.
+        variable_names : sequence of str, optional
+            One name per variable, all different.
+
+        Raises
+        ------
+        ModelError
+            If there is not one finite coupling per edge, or ``field`` has another shape.
 
         Examples
         --------
@@ -146,35 +333,124 @@ class Constructors:
         [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]]
         """
         num_states = _checks.check_count("num_states", num_states, least=1, error=ModelError)
-        pairs, unary, n = build.sized_graph(edges, field, num_variables, num_states)
+        pairs, unary, num_variables = sized_graph(edges, field, num_variables, num_states)
+        shape = (num_variables, num_states)
         if unary.ndim == 0:
-            unary = np.full((n, num_states), float(unary))
-        elif unary.shape != (n, num_states):
-            raise ModelError(f"field must be a number or have shape ({n}, {num_states}), got shape {unary.shape}")
+            unary = np.full(shape, float(unary))
+        elif unary.shape != shape:
+            raise ModelError(f"field must be a number or have shape {shape}, got shape {unary.shape}")
         couplings = _checks.per_item("coupling", coupling, len(pairs), "edge")
-        tables = couplings[:, None, None] * np.eye(num_states)
+        pattern = np.eye(num_states)
+        if pays_to_share(len(pairs), pattern.size):
+            return cls.from_patterns(unary, pairs, [pattern], 0, couplings, variable_names=variable_names)
+        tables = couplings[:, None, None] * pattern
         return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
 
     @classmethod
+    def from_couplings(
+        cls, coupling: Any, field: ArrayLike = 0.0, *, variable_names: Sequence[str] | None = None
+    ) -> Self:
+        """The Ising model ``exp(sum_i h_i s_i + sum_{i<j} J_ij s_i s_j)`` of a symmetric matrix, spins -1 and +1.
+
+        Parameters
+        ----------
+        coupling : array (n, n) or scipy.sparse matrix
+            J, symmetric, with zeros on the diagonal; entries that are not 0 are the edges.
+        field : float or array (n,)
+            h of each variable.
+        variable_names : sequence of str, optional
+            One name per variable, all different.
+
+        Raises
+        ------
+        ModelError
+            If the matrix is not square, finite and symmetric, or has an entry on its diagonal.
+
+        Examples
+        --------
+        >>> model = MarkovRandomField.from_couplings([[0.0, 2.0], [2.0, 0.0]], field=0.5)
+        >>> model == MarkovRandomField.ising([(0, 1)], coupling=2.0, field=0.5)
+        True
+        """
+        edges, couplings, num_variables = edges_of_matrix("coupling", coupling)
+        fields = _checks.per_item("field", field, num_variables, "variable")
+        return cls.ising(edges, couplings, fields, num_variables=num_variables, variable_names=variable_names)
+
+    @classmethod
+    def rbm(
+        cls, W: ArrayLike, b: ArrayLike = 0.0, c: ArrayLike = 0.0, *, variable_names: Sequence[str] | None = None
+    ) -> Self:
+        """The restricted Boltzmann machine ``exp(v' W h + b' v + c' h)`` of bits v and h.
+
+        Visible variables come first. A variable is 0 or 1, its state; every visible one has an edge to every hidden
+        one. The parameters have the names of the formula, because they belong to bits: the couplings and fields of
+        spins are others.
+
+        Parameters
+        ----------
+        W : array (num_visible, num_hidden)
+            Weight of each visible variable with each hidden one.
+        b : float or array (num_visible,)
+            Biases of the visible variables.
+        c : float or array (num_hidden,)
+            Biases of the hidden variables.
+        variable_names : sequence of str, optional
+            Names of all variables; by default ``v0``, ``v1``, .. and ``hidden 0``, ``hidden 1``, .., which data need
+            not have.
+
+        Raises
+        ------
+        ModelError
+            If an array has the wrong shape or holds a number that is not finite.
+
+        Examples
+        --------
+        >>> model = MarkovRandomField.rbm([[1.0, -2.0]], b=[0.5], c=[0.0, 3.0])
+        >>> model.variable_names, float(model.log_weight([1, 0, 1]))
+        (('v0', 'hidden 0', 'hidden 1'), 1.5)
+        """
+        weights = _checks.as_float_array("W", W)
+        if weights.ndim != 2:
+            raise ModelError(f"W must be 2-D (visible, hidden), got shape {weights.shape}")
+        num_visible, num_hidden = weights.shape
+        num_variables = num_visible + num_hidden
+        check_model_memory(num_variables, 2 * num_variables, weights.size, 4 * weights.size)
+        visible_biases = _checks.per_item("b", b, num_visible, "visible variable")
+        hidden_biases = _checks.per_item("c", c, num_hidden, "hidden one")
+        _checks.per_item("W", weights.reshape(-1), weights.size, "edge")
+        unary = np.multiply.outer(np.concatenate([visible_biases, hidden_biases]), [0.0, 1.0])
+        tables = np.multiply.outer(weights.reshape(-1), [[0.0, 0.0], [0.0, 1.0]])
+        if variable_names is None:
+            variable_names = [*(f"v{i}" for i in range(num_visible)), *(f"hidden {j}" for j in range(num_hidden))]
+        edges = complete_bipartite_edges(num_visible, num_hidden)
+        return cls.from_tables(unary, edges, tables, variable_names=variable_names)
+
+    # -- pictures and graphs --------------------------------------------------------------------------------------
+
+    @classmethod
     def image(
-        cls: Any,
-        unary: ArrayLike,
-        pairwise: ArrayLike,
+        cls,
+        log_unary: ArrayLike,
+        log_pairwise: ArrayLike,
         *,
+        weights: ArrayLike | None = None,
         connectivity: Literal[4, 8] = 4,
         contrast: ArrayLike | None = None,
         contrast_scale: float | None = None,
         state_names: Sequence[str] | None = None,
-    ) -> MarkovRandomField:
-        """A model of the pixels of a picture: a label for each, neighbors prefer what ``pairwise`` says.
+    ) -> Self:
+        """A model of the pixels of a picture: a label for each, neighbors prefer what ``log_pairwise`` says.
 
         Parameters
         ----------
-        unary : array (H, W, K)
+        log_unary : array (H, W, K)
             Log-probability, or any score, of every label at every pixel.
-        pairwise : float or array (K, K)
+        log_pairwise : float or array (K, K)
             A Potts coupling, added where neighbors have the same label, or a table for all neighbors, by the labels of
             the pixel further up or left and of the other.
+        weights : float or array (m,), optional
+            By what the tables of neighbors are multiplied, in the order of ``edges``: pixels row by row, and for each
+            its neighbors that come later, row by row. They take the place of what distance and contrast give.
         connectivity : {4, 8}
             Neighbors beside and below only, or also across corners, whose tables are divided by the square root of 2,
             their distance.
@@ -182,9 +458,9 @@ class Constructors:
             The picture itself: tables are multiplied by ``exp(-d / (2 s))``, where d is the squared difference of two
             pixels and s its mean over all neighbors (Boykov and Jolly 2001), so that labels change at its edges.
         contrast_scale : float, optional
-            Instead of that mean.
+            The number s, in place of the mean.
         state_names : sequence of str, optional
-            Of the K labels.
+            Names of the K labels.
 
         Returns
         -------
@@ -202,102 +478,60 @@ class Constructors:
         >>> model, model.shape
         (MarkovRandomField(6 variables of 4 states, 11 edges), (2, 3))
         """
-        scores = _checks.as_float_array("unary", unary)
-        if scores.ndim != 3 or 0 in scores.shape:
-            raise ModelError(f"unary must have shape (H, W, K), rows, columns and labels, got shape {scores.shape}")
-        rows, cols, labels = scores.shape
-        if contrast is not None:
-            contrast = _checks.as_float_array("contrast", contrast)
-        turned = contrast is not None and np.shape(contrast)[:2] == (cols, labels) != (rows, cols)
-        if turned or (labels > 32 and 4 * rows <= min(cols, labels)):
-            raise ModelError(
-                f"unary must have shape (H, W, K) with the labels last, got shape {scores.shape}, where they seem to "
-                "come first: numpy.moveaxis(unary, 0, -1) puts them last"
-            )
-        edges, weights = build.image_edges((rows, cols), connectivity, contrast, contrast_scale)
-        table = _checks.as_float_array("pairwise", pairwise)
+        scores = _checks.as_float_array("log_unary", log_unary)
+        picture = None if contrast is None else _checks.as_float_array("contrast", contrast)
+        check_labels_last("log_unary", scores, picture)
+        rows, cols, num_labels = scores.shape
+        num_pixels = rows * cols
+        edges, factors = image_edges((rows, cols), connectivity, picture, contrast_scale)
+        if weights is not None:
+            if picture is not None:
+                raise ModelError("weights must come without contrast, which gives weights itself")
+            factors = _checks.per_item("weights", weights, len(edges), "pair of neighbors")
+        table = _checks.as_float_array("log_pairwise", log_pairwise)
         if table.ndim == 0:
-            table = np.where(np.eye(labels, dtype=bool), table, 0.0)  # no product: the number may be -inf
-        elif table.shape != (labels, labels):
-            raise ModelError(f"pairwise must be a number or have shape ({labels}, {labels}), got shape {table.shape}")
-        build.check_model_memory(rows * cols, scores.size, len(edges), len(edges) * labels**2)
-        counts = np.full(rows * cols, labels, dtype=np.int64)
-        _checks.check_log_values("pairwise", table)
-        with np.errstate(invalid="ignore"):
-            tables = np.where(table == -np.inf, -np.inf, weights[:, None, None] * table).reshape(-1)
+            table = np.where(np.eye(num_labels, dtype=bool), table, 0.0)  # no product: the number may be -inf
+        elif table.shape != (num_labels, num_labels):
+            expected = f"({num_labels}, {num_labels})"
+            raise ModelError(f"log_pairwise must be a number or have shape {expected}, got shape {table.shape}")
+        _checks.check_log_values("log_pairwise", table)
         names = None
         if state_names is not None:
-            names = [tuple(_checks.as_list("state_names", state_names, "a list of names"))] * (rows * cols)
-        return cls(counts, scores.reshape(-1), edges, tables, state_names=names, shape=(rows, cols))
+            labels = tuple(_checks.as_list("state_names", state_names, "a list of names"))
+            names = [labels] * num_pixels
+        counts = np.full(num_pixels, num_labels, dtype=np.int64)
+        options: dict[str, Any] = {"state_names": names, "shape": (rows, cols)}
+        unary = scores.reshape(-1)
+        if pays_to_share(len(edges), table.size):
+            _, shared = share_patterns(counts, edges, [table], 0, factors)
+            return cls(counts, unary, edges, (), shared_tables=shared, **options)
+        check_model_memory(num_pixels, scores.size, len(edges), len(edges) * num_labels**2)
+        if (table == -np.inf).any() and (factors < 0.0).any():
+            raise ModelError("weights must be at least 0 where log_pairwise holds -inf")
+        if (factors == 1.0).all():
+            tables = np.tile(table.reshape(-1), len(edges))
+        else:
+            tables = weighted(table.reshape(-1), factors).reshape(-1)
+        return cls(counts, unary, edges, tables, **options)
 
     @classmethod
-    def from_couplings(
-        cls: Any, J: Any, h: ArrayLike = 0.0, *, variable_names: Sequence[str] | None = None
-    ) -> MarkovRandomField:
-        """The Ising model ``exp(sum_i h_i s_i + sum_{i<j} J_ij s_i s_j)`` of a symmetric matrix, spins -1 and +1.
-
-        Parameters
-        ----------
-        J : array (n, n) or scipy.sparse matrix
-            Symmetric, with zeros on the diagonal; entries that are not 0 are the edges.
-        h : float or array (n,)
-
-        Examples
-        --------
-        >>> model = MarkovRandomField.from_couplings([[0.0, 2.0], [2.0, 0.0]], h=0.5)
-        >>> model == MarkovRandomField.ising([(0, 1)], coupling=2.0, field=0.5)
-        True
-        """
-        edges, couplings, n = build.edges_of_matrix(J)
-        fields = _checks.per_item("h", h, n, "variable")
-        return cls.ising(edges, couplings, fields, num_variables=n, variable_names=variable_names)
-
-    @classmethod
-    def rbm(
-        cls: Any, W: ArrayLike, b: ArrayLike = 0.0, c: ArrayLike = 0.0, *, variable_names: Sequence[str] | None = None
-    ) -> MarkovRandomField:
-        """The restricted Boltzmann machine ``exp(v' W h + b' v + c' h)`` of bits v and h.
-
-        Visible variables come first. A variable is 0 or 1, its state; every visible one has an edge to every hidden
-        one.
-
-        Parameters
-        ----------
-        W : array (num_visible, num_hidden)
-        b : float or array (num_visible,)
-        c : float or array (num_hidden,)
-        variable_names : sequence of str, optional
-            Of all variables; by default ``v0``, ``v1``, .. and ``hidden 0``, ``hidden 1``, .., which data need not have
-
-        Examples
-        --------
-        >>> model = MarkovRandomField.rbm([[1.0, -2.0]], b=[0.5], c=[0.0, 3.0])
-        >>> model.variable_names, float(model.log_weight([1, 0, 1]))
-        (('v0', 'hidden 0', 'hidden 1'), 1.5)
-        """
-        weights = _checks.as_float_array("W", W)
-        if weights.ndim != 2:
-            raise ModelError(f"W must be 2-D (visible, hidden), got shape {weights.shape}")
-        visible, hidden = weights.shape
-        n = visible + hidden
-        build.check_model_memory(n, 2 * n, weights.size, 4 * weights.size)
-        fields = [_checks.per_item("b", b, visible, "visible variable"), _checks.per_item("c", c, hidden, "hidden one")]
-        _checks.per_item("W", weights.reshape(-1), weights.size, "edge")
-        unary = np.multiply.outer(np.concatenate(fields), [0.0, 1.0])
-        tables = np.multiply.outer(weights.reshape(-1), [[0.0, 0.0], [0.0, 1.0]])
-        if variable_names is None:
-            variable_names = [*(f"v{i}" for i in range(visible)), *(f"hidden {j}" for j in range(hidden))]
-        edges = complete_bipartite_edges(visible, hidden)
-        return cls.from_tables(unary, edges, tables, variable_names=variable_names)
-
-    @classmethod
-    def from_networkx(cls: Any, graph: Any) -> MarkovRandomField:
+    def from_networkx(cls, graph: Any) -> Self:
         """A model from a networkx graph whose nodes and edges carry their potentials.
 
-        Nodes carry ``log_unary`` (a vector) or ``field`` (a number, Ising; absent means 0). Edges carry
-        ``log_pairwise`` (a table; rows belong to the endpoint that comes first in the node order of an undirected
-        graph, to the source in a directed one) or ``coupling`` (a number: Ising between binary variables, Potts
-        between variables of more states). Node names become variable names.
+        Parameters
+        ----------
+        graph : networkx.Graph or networkx.DiGraph
+            Nodes carry ``log_unary`` (a vector) or ``field`` (a number, Ising; absent means 0). Edges carry
+            ``log_pairwise`` (a table; rows belong to the endpoint that comes first in the node order of an undirected
+            graph, to the source in a directed one) or ``coupling`` (a number: Ising between binary variables, Potts
+            between variables of more states). Node names become variable names.
+
+        Raises
+        ------
+        TypeError
+            If it is no graph.
+        ModelError
+            If an edge carries neither a table nor a coupling, or a table has the wrong shape.
 
         Examples
         --------
@@ -309,28 +543,38 @@ class Constructors:
         """
         if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
             raise TypeError(f"graph must be a graph of networkx, got {_checks.describe(graph)}")
-        index = {node: k for k, node in enumerate(graph.nodes)}
-        unary = []
-        for node, data in graph.nodes(data=True):
-            if "log_unary" in data:
-                unary.append(_checks.as_float_array(f"log_unary of node {node!r}", data["log_unary"]))
-            else:
-                h = _checks.as_number(f"field of node {node!r}", data.get("field", 0.0))
-                unary.append(np.array([-h, h]))
-        pairs, tables = [], []
+        number_of = {node: k for k, node in enumerate(graph.nodes)}
+        unary = [_vector_of_node(node, data) for node, data in graph.nodes(data=True)]
+        pairs: list[tuple[int, int]] = []
+        tables: list[FloatArray] = []
         for u, v, data in graph.edges(data=True):
-            i, j = index[u], index[v]
+            i = number_of[u]
+            j = number_of[v]
             if i > j and not graph.is_directed():
                 i, j = j, i
             pairs.append((i, j))
-            if "log_pairwise" in data:
-                tables.append(_checks.as_float_array(f"log_pairwise of edge {(u, v)!r}", data["log_pairwise"]))
-                continue
-            if "coupling" not in data:
-                raise ModelError(f"edge {(u, v)!r} must carry log_pairwise or coupling, got {sorted(map(str, data))}")
-            coupling, size = _checks.as_number(f"coupling of edge {(u, v)!r}", data["coupling"]), unary[i].size
-            if unary[j].size != size:
-                raise ModelError(f"edge {(u, v)!r} joins {size} and {unary[j].size} states: give it log_pairwise")
-            build.check_model_memory(len(unary), 0, 1, size**2)
-            tables.append(coupling * (np.array([[1.0, -1.0], [-1.0, 1.0]]) if size == 2 else np.eye(size)))
+            tables.append(_table_of_edge((u, v), data, unary[i].size, unary[j].size, len(unary)))
         return cls.from_tables(unary, pairs, tables, variable_names=[str(node) for node in graph.nodes])
+
+
+def _vector_of_node(node: Any, data: dict[str, Any]) -> FloatArray:
+    """The unary vector that a node of a graph carries."""
+    if "log_unary" in data:
+        return _checks.as_float_array(f"log_unary of node {node!r}", data["log_unary"])
+    field = _checks.as_number(f"field of node {node!r}", data.get("field", 0.0))
+    return np.array([-field, field])
+
+
+def _table_of_edge(
+    ends: tuple[Any, Any], data: dict[str, Any], num_rows: int, num_cols: int, num_variables: int
+) -> FloatArray:
+    """The table that an edge of a graph carries, or that its coupling stands for."""
+    if "log_pairwise" in data:
+        return _checks.as_float_array(f"log_pairwise of edge {ends!r}", data["log_pairwise"])
+    if "coupling" not in data:
+        raise ModelError(f"edge {ends!r} must carry log_pairwise or coupling, got {sorted(map(str, data))}")
+    coupling = _checks.as_number(f"coupling of edge {ends!r}", data["coupling"])
+    if num_cols != num_rows:
+        raise ModelError(f"edge {ends!r} joins {num_rows} and {num_cols} states: give it log_pairwise")
+    check_model_memory(num_variables, 0, 1, num_rows**2)
+    return coupling * (np.array(_SPIN_PRODUCTS) if num_rows == 2 else np.eye(num_rows))

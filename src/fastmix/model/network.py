@@ -16,11 +16,11 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.model.mrf import MarkovRandomField
 
-__all__ = ["MOST_PARENTS", "ROW_TOLERANCE", "BayesianNetwork", "normalise_rows"]
+__all__ = ["MOST_PARENTS", "ROW_TOLERANCE", "BayesianNetwork", "normalize_rows"]
 
 # Tables are printed with few digits: 0.3333 three times is within this of 1. A little more, for the rounding of sums.
 ROW_TOLERANCE = 1e-4 + 1e-9
-MOST_PARENTS = 31  # with the child's axis this is the most axes of an array that every NumPy has
+MOST_PARENTS = 31  # with the axis of the child these are 32, the most axes of an array that every NumPy allows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,7 +30,7 @@ class BayesianNetwork:
     Parameters
     ----------
     variable_names : sequence of str
-        All different.
+        One name per variable, all different.
     state_names : sequence of sequences of str
         The states of each variable, at least one, different within the variable.
     parents : sequence of sequences of int
@@ -81,7 +81,7 @@ class BayesianNetwork:
     order: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        given_states = _as_lists("state_names", self.state_names, None)
+        given_states = _as_lists("state_names", self.state_names)
         n = len(given_states)
         num_states = _checks.as_state_counts([len(states) for states in given_states])
         names = _checks.as_variable_names(self.variable_names, n)
@@ -94,16 +94,16 @@ class BayesianNetwork:
         except CycleError as error:
             cycle = " -> ".join(names[i] for i in error.args[1])
             raise ModelError(f"parents must not form a cycle, got {cycle[:200]}") from None
-        tables = tuple(
-            _as_table(f"tables[{i}] (of {names[i]!r})", table, tuple(num_states[[*parents[i], i]].tolist()))
-            for i, table in enumerate(_as_tables(self.tables, n))
-        )
+        tables: list[FloatArray] = []
+        for i, table in enumerate(_as_tables(self.tables, n)):
+            shape = tuple(num_states[[*parents[i], i]].tolist())
+            tables.append(_as_table(f"tables[{i}] (of {names[i]!r})", table, shape))
         num_states.setflags(write=False)
         self.__dict__.update(
             variable_names=names,
             state_names=states,
             parents=parents,
-            tables=tables,
+            tables=tuple(tables),
             name=_checks.as_text("name", self.name),
             num_states=num_states,
             order=order,
@@ -120,9 +120,9 @@ class BayesianNetwork:
         return sum(table.size for table in self.tables)
 
     def to_factors(self) -> tuple[list[tuple[int, ...]], list[FloatArray]]:
-        """The network as factors: for each variable the scope (parents, then itself) and the logarithms of its table.
+        """Scopes and log-tables of the network as factors, one per variable: its parents, then the variable itself.
 
-        The product of the factors is p(x), so log Z is 0, and with evidence the log-probability of the evidence.
+        The product of the factors is p(x), so log Z is 0, and with evidence it is the log-probability of the evidence.
         Probability 0 becomes -inf. The last variable of a scope is the last axis.
 
         Examples
@@ -162,8 +162,7 @@ class BayesianNetwork:
         num_draws : int
             At least 0.
         seed : int, optional
-            The same seed and ``num_draws`` give the same draws; one is taken from the operating system if none is
-            given.
+            The same seed and ``num_draws`` give the same draws. Without a seed the operating system gives one.
 
         Raises
         ------
@@ -172,7 +171,7 @@ class BayesianNetwork:
 
         Notes
         -----
-        Time in proportion to ``num_draws`` times the sum of the numbers of states; memory 8 bytes each per variable.
+        Time in proportion to ``num_draws`` times the sum of the state counts; memory 8 bytes per draw and variable.
 
         Examples
         --------
@@ -191,7 +190,8 @@ class BayesianNetwork:
             for parent in self.parents[i]:
                 row *= self.num_states[parent]
                 row += states[parent]
-            uniform, state = rng.random(count), np.zeros(count, dtype=np.int64)
+            uniform = rng.random(count)
+            state = np.zeros(count, dtype=np.int64)
             # The state drawn is the number of thresholds that the uniform reaches.
             for thresholds in _thresholds(table.reshape(-1, table.shape[-1])):
                 state += uniform >= thresholds[row]
@@ -207,6 +207,7 @@ class BayesianNetwork:
         return hash(self._texts())
 
     def _texts(self) -> tuple[Any, ...]:
+        """Everything but the tables, for comparisons and the hash."""
         return self.variable_names, self.state_names, self.parents, self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -215,22 +216,24 @@ class BayesianNetwork:
         return BayesianNetwork, arguments
 
     def __repr__(self) -> str:
-        counts = (self.num_variables, "variable"), (sum(map(len, self.parents)), "arc")
-        variables, arcs = (f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
+        num_arcs = sum(map(len, self.parents))
+        variables = "1 variable" if self.num_variables == 1 else f"{self.num_variables} variables"
+        arcs = "1 arc" if num_arcs == 1 else f"{num_arcs} arcs"
         return f"BayesianNetwork({variables}, {arcs}, {self.num_entries} table entries)"
 
 
-def normalise_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
-    """The rows along the last axis divided by their sums, and the first row that is no distribution, if there is one.
+def normalize_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
+    """A table with its rows along the last axis divided by their sums, and the first row that is no distribution.
 
-    A row is none if an entry is negative or not finite, or if the sum is further than 1e-4 from 1. A row that sums to 1
-    up to rounding stays as it is, so that doing this again changes nothing.
+    A row is no distribution if an entry is negative or not finite, or if the sum is further than 1e-4 from 1; if all of
+    them are distributions, None is returned for it. A row that sums to 1 up to rounding stays as it is, so that doing
+    this again changes nothing.
     """
     size = table.shape[-1]
     rows = table.reshape(-1, size)
     with np.errstate(invalid="ignore", over="ignore"):
         sums = rows.sum(axis=1)
-        # A NaN or an infinity makes the sum one, which no comparison lets pass.
+        # With a NaN or an infinity in a row its sum is NaN or infinite, too, and fails the comparison.
         right = (rows >= 0).all(axis=1) & (np.abs(sums - 1) <= ROW_TOLERANCE)
     if not right.all():
         return table, int(np.argmin(right))
@@ -241,9 +244,9 @@ def normalise_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
 
 
 def _thresholds(rows: FloatArray) -> FloatArray:
-    """For all states but the last, the probability of each row of a state up to this one, as an array (L - 1, rows).
+    """Cumulative probabilities of every row for all states but the last, an array (L - 1, rows).
 
-    From the last state of positive probability on it is infinite: rounding must not let a uniform pass it.
+    They are infinite from the last state of positive probability on: rounding must not let a uniform number pass it.
     """
     sums = np.cumsum(rows, axis=1)
     last = rows.shape[1] - 1 - np.argmax(rows[:, ::-1] > 0, axis=1)
@@ -252,15 +255,15 @@ def _thresholds(rows: FloatArray) -> FloatArray:
 
 
 def _as_tables(values: Any, count: int) -> list[Any]:
-    """As many tables as there are variables, each still as it was given."""
+    """The tables, one per variable, each still as it was given."""
     result = _checks.as_list("tables", values, "a list with one table per variable")
     if len(result) != count:
         raise ModelError(f"tables must have one table per variable, {count}, got {len(result)}")
     return result
 
 
-def _as_lists(argument: str, values: Any, count: int | None) -> list[list[Any]]:
-    """As many lists as there are variables."""
+def _as_lists(argument: str, values: Any, count: int | None = None) -> list[list[Any]]:
+    """The lists in a list; ``count`` of them, if it is given."""
     items = _checks.as_list(argument, values, "a list with one item per variable")
     result = [_checks.as_list(f"{argument}[{i}]", item, "a list") for i, item in enumerate(items)]
     if count is not None and len(result) != count:
@@ -269,7 +272,8 @@ def _as_lists(argument: str, values: Any, count: int | None) -> list[list[Any]]:
 
 
 def _as_parents(values: Any, n: int) -> tuple[tuple[int, ...], ...]:
-    result = []
+    """The parents of every variable as checked numbers."""
+    result: list[tuple[int, ...]] = []
     for i, item in enumerate(_as_lists("parents", values, n)):
         name = f"parents[{i}]"
         own = tuple(_checks.check_count(name, parent, least=0, most=n - 1, error=ModelError) for parent in item)
@@ -282,14 +286,18 @@ def _as_parents(values: Any, n: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _as_table(name: str, values: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """A read-only table of this shape whose rows are distributions; ``name`` is its name in errors."""
     check_memory(24.0 * math.prod(shape), name, "use fewer parents")  # the copy, and the working arrays of its check
     array = _checks.as_float_array(name, values)
     if array.shape != shape:
         raise ModelError(f"{name} must have shape {shape}, parents first and the child last, got {array.shape}")
-    table, bad = normalise_rows(array)
+    table, bad = normalize_rows(array)
     if bad is not None:
         row = array.reshape(-1, shape[-1])[bad]
-        where = f" at {tuple(int(k) for k in np.unravel_index(bad, shape[:-1]))}" if shape[:-1] else ""
+        where = ""
+        if len(shape) > 1:
+            states_of_parents = tuple(int(k) for k in np.unravel_index(bad, shape[:-1]))
+            where = f" at {states_of_parents}"
         raise ModelError(
             f"{name} must have rows of probabilities that sum to 1, got {_checks.describe(row.tolist())}{where}"
         )

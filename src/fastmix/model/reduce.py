@@ -5,54 +5,87 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
-from fastmix._checks import as_float_array, describe
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ImpossibleEvidenceError, ImpossibleModelError, ModelError
-from fastmix.graphs.basics import run_loop
 from fastmix.model import Evidence, MarkovRandomField, check_model
-from fastmix.model.build import offsets_of, table_positions
-from fastmix.model.centre import move_constants, take_offsets
+from fastmix.model.evidence import observations_of, weighted_unary
+from fastmix.model.flat import offsets_of, table_positions
+from fastmix.model.forms import move_constants, take_offsets
+from fastmix.model.shared import SharedTables
+from fastmix.model.sharing import cut_tables
+from fastmix.model.supports import Factors, drop_unsupported
+from fastmix.model.tuning import LARGE_ENTRY
 
-__all__ = [
-    "Reduction", "certain_entries", "drop_unsupported", "forbid_others", "impossible", "observed_unary", "reduce_model",
-]  # fmt: skip
+__all__ = ["KeptParts", "Reduction", "certain_entries", "forbid_others", "impossible", "reduce_model"]
 
-Factors = dict[tuple[int, ...], FloatArray]  # tables over three or more variables, by scope
+# Models that a reduction which dropped forbidden states has given, by identity: there is nothing left to do on them.
+# The key says whether variables with a single state were folded, too.
+_REDUCED: dict[bool, WeakValueDictionary[int, MarkovRandomField]] = {
+    False: WeakValueDictionary(),
+    True: WeakValueDictionary(),
+}
 
-_AT_ONCE = 1 << 24  # entries of tables that are read before the clock is
-_LARGE_ENTRY = 1e4  # nats: rounding of entries beyond it is worth a reduction
-_IN_PYTHON = 20_000  # entries times variables of the tables, beyond which the loop is compiled
+
+# -- the way back -----------------------------------------------------------------------------------------------------
+
+
+class KeptParts(NamedTuple):
+    """The parts of a model that a reduction keeps, by their numbers in the original model."""
+
+    variables: IntArray
+    edges: BoolArray
+    states: BoolArray
+    unary_positions: IntArray
+    fixed: IntArray
 
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
     """A model, a smaller one with the same distribution over what is left, and the maps between them.
 
-    ``variables`` are the original numbers of the variables of ``model``, ``unary_positions`` and ``pairwise_positions``
-    the original positions of its entries; ``fixed`` (n,) is the state of each original variable that was removed, -1
-    for those kept.
+    ``kept`` is None where everything stays. The maps are then made when they are first asked for: they take as long as
+    a sweep of a large model, and most calls never read them.
     """
 
     original: MarkovRandomField
     model: MarkovRandomField
-    variables: IntArray
-    unary_positions: IntArray
-    pairwise_positions: IntArray
-    fixed: IntArray
+    kept: KeptParts | None = None
 
     @classmethod
     def none(cls, original: MarkovRandomField, model: MarkovRandomField | None = None) -> Reduction:
-        """That of a model in which there is nothing to reduce, to itself or to another one on its graph."""
-        n = original.num_variables
-        nodes, entries, pairs = map(np.arange, (n, len(original.log_unary), len(original.log_pairwise)))
-        return cls(original, original if model is None else model, nodes, entries, pairs, np.full(n, -1))
+        """The reduction that keeps everything, from a model to itself or to another one on its graph."""
+        return cls(original, original if model is None else model)
+
+    @cached_property
+    def variables(self) -> IntArray:
+        """Original numbers of the variables of ``model``."""
+        return np.arange(self.original.num_variables) if self.kept is None else self.kept.variables
+
+    @cached_property
+    def unary_positions(self) -> IntArray:
+        """Original positions of the unary entries of ``model``."""
+        return np.arange(len(self.original.log_unary)) if self.kept is None else self.kept.unary_positions
+
+    @cached_property
+    def pairwise_positions(self) -> IntArray:
+        """Original positions of the table entries of ``model``."""
+        if self.kept is None:
+            return np.arange(int(self.original.pairwise_offsets[-1]))
+        return _kept_entries(self.original, self.kept.edges, self.kept.states)
+
+    @cached_property
+    def fixed(self) -> IntArray:
+        """The state of each original variable that was removed, -1 for those that were kept, (n,)."""
+        return np.full(self.original.num_variables, -1) if self.kept is None else self.kept.fixed
 
     def expand_node_marginals(self, marginals: FloatArray) -> FloatArray:
         """Flat node marginals of the original model: point masses for removed variables, zero for dropped states."""
@@ -70,11 +103,11 @@ class Reduction:
         if self.model is self.original:
             return edge_marginals
         nodes = self.expand_node_marginals(node_marginals)
-        result = np.zeros(len(model.log_pairwise))
+        result = np.zeros(int(model.pairwise_offsets[-1]))
         result[self.pairwise_positions] = edge_marginals
         touched = self.fixed[model.edges].max(axis=1) >= 0
-        ends = _entry_ends(model, touched)
-        result[np.repeat(touched, np.diff(model.pairwise_offsets))] = nodes[ends[0]] * nodes[ends[1]]
+        rows, cols = _entry_ends(model, touched)
+        result[np.repeat(touched, np.diff(model.pairwise_offsets))] = nodes[rows] * nodes[cols]
         return result
 
     def expand_states(self, states: ArrayLike) -> IntArray:
@@ -88,6 +121,26 @@ class Reduction:
         return result.reshape((*shape, self.original.num_variables))
 
 
+# -- reducing ---------------------------------------------------------------------------------------------------------
+
+
+class _Folded(NamedTuple):
+    """The terms of a model with all that is fixed folded into terms over fewer variables."""
+
+    unary: FloatArray
+    constant: float
+    tables: FloatArray | SharedTables
+    factors: Factors
+
+
+class _Left(NamedTuple):
+    """The folded terms, and the states that are left, flags aligned with ``log_unary``."""
+
+    folded: _Folded
+    open_states: BoolArray  # the observed state of a fixed variable, all states of the others
+    allowed: BoolArray  # open states that nothing forbids
+
+
 def reduce_model(
     model: MarkovRandomField,
     evidence: Evidence | None = None,
@@ -98,265 +151,96 @@ def reduce_model(
 ) -> Reduction:
     """The model given evidence, as a :class:`Reduction` that can map answers back.
 
-    Observed variables leave the model; a list of likelihoods, one per state, is soft evidence: the variable stays, and
-    its states are weighted by them. With ``drop_forbidden``, states whose unary, after folding, is -inf go, and with
-    ``fold_single`` variables that have a single state left, as if it had been observed. In that case, and where there
-    are larger factors, states go, too, that the states left of other variables do not allow
-    (:func:`drop_unsupported`). A :class:`ModelError` if the evidence, or the model itself, has
-    probability zero for a reason visible in a single variable or edge. After the limit of the clock a reduction of
-    several passes ends with an :class:`fastmix._clock.OutOfTimeError`.
+    Observed variables leave the model. A list of likelihoods, one per state, is soft evidence: the variable stays, and
+    its states are weighted by them. Time and memory are linear in the number of entries.
 
-    Time and memory are linear in the number of entries. When there is nothing to do, ``model`` of the answer is the
-    very object that was given.
+    Parameters
+    ----------
+    model : MarkovRandomField
+    evidence : mapping, optional
+        Observed states, or likelihoods, by variable.
+    drop_forbidden : bool
+        States whose unary is -inf after folding are dropped. Where there are larger factors or ``fold_single``, so are
+        states that the states left of other variables do not allow (:func:`fastmix.model.supports.drop_unsupported`).
+    fold_single : bool
+        Variables that have a single state left are folded, as if it had been observed.
+    clock : Clock
+        After its limit a reduction of several passes ends with an :class:`fastmix._clock.OutOfTimeError`.
+
+    Returns
+    -------
+    Reduction
+        When there is nothing to do, its ``model`` is the very object that was given. What an earlier reduction gave is
+        recognized at once.
+
+    Raises
+    ------
+    ModelError
+        If the evidence, or the model itself, has probability zero for a reason visible in a single variable or edge.
     """
     check_model(model)
+    if evidence is None and drop_forbidden and _REDUCED[fold_single].get(id(model)) is model:
+        return Reduction.none(model)
     original = model
-    # Before anything is added to them: what is added to a large constant is lost.
+    # Constants leave the tables before anything is added to these: what is added to a large constant is lost.
     model = move_constants(model)
-    fixed, likelihoods = _observed_states(model, evidence)
-    if likelihoods is not None:
-        model = model.replace(log_unary=_weighted(model, likelihoods))
+    fixed, likelihoods = observations_of(model, evidence)
+    if likelihoods:
+        model = model.replace(log_unary=weighted_unary(model, likelihoods))
     if _nothing_to_do(model, fixed, drop_forbidden, fold_single):
         return Reduction.none(original, model)
-    variable_of = np.repeat(np.arange(model.num_variables), model.num_states)
-    state_of = np.arange(len(variable_of)) - model.unary_offsets[variable_of]
-    unsupported = np.zeros(len(variable_of), dtype=bool)
-    while True:
-        unary, constant, tables, factors = _fold(model, fixed)
-        # States still open: the observed one of a fixed variable, all of the others unless forbidden.
-        open_state = (fixed[variable_of] < 0) | (fixed[variable_of] == state_of)
-        allowed = open_state & (unary > -np.inf) & ~unsupported
-        if drop_forbidden and (factors or (fold_single and not unsupported.any())):  # once is enough for pairs
-            before = allowed.copy()
-            drop_unsupported(model, tables, factors, fixed, allowed, clock)
-            unsupported |= before & ~allowed
-        num_left = np.bincount(variable_of[allowed], minlength=model.num_variables)
-        if constant == -np.inf or (num_left == 0).any():
-            raise _impossible(model, fixed, num_left, given=bool(evidence))
-        single = (num_left == 1) & (fixed < 0)
-        if not fold_single or not single.any():
-            break
-        chosen = allowed & single[variable_of]
-        fixed[variable_of[chosen]] = state_of[chosen]
-
-    if allowed.all() and (fixed < 0).all():
+    left = _fold_fixed(model, fixed, drop_forbidden, fold_single, clock, given=bool(evidence))
+    if left.allowed.all() and (fixed < 0).all():
         return Reduction.none(original, model)
-    kept_state = (allowed if drop_forbidden else open_state) & (fixed[variable_of] < 0)
-    kept_edge = (fixed[model.edges[:, 0]] < 0) & (fixed[model.edges[:, 1]] < 0)
-    variables, unary_positions = np.flatnonzero(fixed < 0), np.flatnonzero(kept_state)
-    num_states = np.bincount(variable_of[kept_state], minlength=model.num_variables)[variables]
-    pairwise_positions = _kept_entries(model, kept_edge, kept_state)
-    state_names = None
-    if model.state_names is not None:
-        left_names = [model.state_names[variable_of[p]][state_of[p]] for p in unary_positions]
-        state_names = [left_names[a:b] for a, b in pairwise(offsets_of(num_states))]
-    reduced = MarkovRandomField(
-        num_states,
-        unary[unary_positions],
-        (np.cumsum(fixed < 0) - 1)[model.edges[kept_edge]],
-        tables[pairwise_positions],
-        constant,
-        None if model.variable_names is None else tuple(model.variable_names[i] for i in variables),
-        state_names,  # type: ignore[arg-type]
-        *_kept_factors(model, factors, fixed, kept_state),
-    )
-    # What is left of a table can have a constant although the table had none.
-    return Reduction(original, move_constants(reduced), variables, unary_positions, pairwise_positions, fixed)
+    reduced, kept = _cut(model, left, fixed, drop_forbidden)
+    # A constant can be in what is left of a table although the table had none.
+    reduced = move_constants(reduced)
+    if drop_forbidden:
+        _REDUCED[False][id(reduced)] = reduced
+        if fold_single:
+            _REDUCED[True][id(reduced)] = reduced
+    return Reduction(original, reduced, kept)
 
 
 def forbid_others(model: MarkovRandomField, evidence: Evidence | None) -> Reduction | None:
     """The model with all states but the observed ones forbidden, on the same structure; None where that is impossible.
 
-    Cheaper than :func:`reduce_model` where the graph is so small that nothing is gained by cutting it. None also where
-    entries are so large that what is left of a table should have its constant taken out.
+    Cheaper than :func:`reduce_model` where the graph is so small that nothing is gained by cutting it. None is also
+    returned where entries are so large that the rows of tables at observed states may have constants to take out.
     """
     original = model
     model = move_constants(model)
     if evidence is None or (isinstance(evidence, Mapping) and not evidence):
         return Reduction.none(original, model)
-    if _largest_entry(model) > _LARGE_ENTRY:
+    if _largest_entry(model) > LARGE_ENTRY:
         return None
-    fixed, likelihoods = _observed_states(model, evidence)
-    unary = model.log_unary.copy() if likelihoods is None else _weighted(model, likelihoods)
+    fixed, likelihoods = observations_of(model, evidence)
+    unary = weighted_unary(model, likelihoods)
     offsets = model.unary_offsets
     for v in np.flatnonzero(fixed >= 0).tolist():
-        table, state = unary[offsets[v] : offsets[v + 1]], fixed[v]
-        value = table[state]
-        if value == -np.inf:
+        own_entries = unary[offsets[v] : offsets[v + 1]]
+        observed_entry = own_entries[fixed[v]]
+        if observed_entry == -np.inf:
             return None
-        table.fill(-np.inf)
-        table[state] = value
-    if likelihoods is not None and any(unary[offsets[v] : offsets[v + 1]].max() == -np.inf for v in likelihoods):
-        return None
-    given = model._sibling(unary, model.log_pairwise, model.log_factors, model.log_constant)
+        own_entries.fill(-np.inf)
+        own_entries[fixed[v]] = observed_entry
+    for v in likelihoods:
+        if unary[offsets[v] : offsets[v + 1]].max() == -np.inf:
+            return None
+    given = model._sibling(unary, model.tables, model.log_factors, model.log_constant)
     return Reduction.none(original, given)
 
 
-def _largest_entry(model: MarkovRandomField) -> float:
-    """The largest finite absolute value of all entries."""
-    arrays = (model.log_unary, model.log_pairwise, model.log_factors)
-    return max([float(np.abs(a[a > -np.inf]).max(initial=0.0)) for a in arrays])
+def certain_entries(model: MarkovRandomField) -> BoolArray:
+    """Which entries of ``log_unary`` have a probability of 0 or 1 by the unaries alone, (E,).
 
-
-def observed_unary(model: MarkovRandomField, evidence: Evidence | None) -> tuple[FloatArray, IntArray]:
-    """Unary entries given evidence, with -inf for states that were not observed; and the state of each variable or -1.
-
-    The likelihoods of soft evidence are added.
+    These are states that the unary forbids, and the one state of a variable that it allows.
     """
-    fixed, likelihoods = _observed_states(model, evidence)
-    unary = model.log_unary.copy() if likelihoods is None else _weighted(model, likelihoods)
-    observed = np.flatnonzero(fixed >= 0)
-    places = model.unary_offsets[observed] + fixed[observed]
-    kept = unary[places]
-    unary[np.repeat(fixed >= 0, model.num_states)] = -np.inf
-    unary[places] = kept
-    return unary, fixed
-
-
-def check_evidence(evidence: Any) -> None:
-    """A :class:`ModelError` if evidence is no mapping, with what it is instead."""
-    if not isinstance(evidence, Mapping):
-        raise ModelError(
-            f"evidence must be a mapping from variables to states, such as {{0: 1}}, or None, got {describe(evidence)}"
-        )
-
-
-def _observed_states(
-    model: MarkovRandomField, evidence: Evidence | None
-) -> tuple[IntArray, dict[int, FloatArray] | None]:
-    """Observed state of each variable, -1 for the others, and likelihoods by variable if there are any."""
-    fixed = np.full(model.num_variables, -1, dtype=np.int64)
-    if evidence is None:
-        return fixed, None
-    check_evidence(evidence)
-    soft: dict[int, FloatArray] = {}
-    for variable, state in evidence.items():
-        i = model.variable_index(variable)
-        if isinstance(state, list | tuple | np.ndarray):
-            soft[i] = soft.get(i, 1.0) * _likelihood(model, variable, i, state)
-            continue
-        observed = model.state_index(variable, state)
-        if fixed[i] not in (-1, observed):
-            name = model.names_of_variables()[i]
-            raise ModelError(
-                f"evidence must give each variable one state, got {fixed[i]} and {observed} for variable {name}"
-            )
-        fixed[i] = observed
-    return fixed, soft or None
-
-
-def _likelihood(model: MarkovRandomField, variable: Any, i: int, values: Any) -> FloatArray:
-    likelihood = as_float_array(f"evidence of variable {describe(variable)}", values)
-    right = np.isfinite(likelihood).all() and (likelihood >= 0.0).all() and likelihood.any()
-    if likelihood.shape != (model.num_states[i],) or not right:
-        raise ModelError(
-            f"evidence of variable {describe(variable)} must be likelihoods of at least 0, one for each of its "
-            f"{model.num_states[i]} states and not all 0, got {describe(values)}"
-        )
-    return likelihood
-
-
-def _weighted(model: MarkovRandomField, likelihoods: dict[int, FloatArray]) -> FloatArray:
-    """The unary entries with the logs of likelihoods added."""
-    unary = model.log_unary.copy()
-    with np.errstate(divide="ignore"):
-        for i, likelihood in likelihoods.items():
-            unary[model.unary_offsets[i] : model.unary_offsets[i + 1]] += np.log(likelihood)
-    return unary
-
-
-def _nothing_to_do(model: MarkovRandomField, fixed: IntArray, drop_forbidden: bool, fold_single: bool) -> bool:
-    """Whether the model stays as it is: the common case, worth no arrays of the size of the tables."""
-    if (fixed >= 0).any():
-        return False
-    # The model checks that every variable has a state; only with forbidden ones can a larger variable have just one.
-    terms = (model.log_unary, model.log_factors, *((model.log_pairwise,) if fold_single else ()))
-    forbidden = any(a.size and a.min() == -np.inf for a in terms)
-    if forbidden and (drop_forbidden or fold_single):
-        return False
-    return not (fold_single and bool((model.num_states == 1).any()))
-
-
-def _fold(model: MarkovRandomField, fixed: IntArray) -> tuple[FloatArray, float, FloatArray, Factors]:
-    """Unary entries, constant, edge tables and factors with all that is fixed folded into those of fewer variables.
-
-    What is folded has its large constants taken out before it is added, and all constants are added up at once.
-    """
-    starts = model.unary_offsets[:-1]
-    removed = np.flatnonzero(fixed >= 0)
-    unary = model.log_unary.copy()
-    constants = [model.log_constant]
-    if removed.size:
-        constants += _fold_edges(model, fixed, unary)
-    pairwise, factors = model.log_pairwise, Factors()
-    if model.num_factors:
-        pairwise = pairwise.copy()
-        for scope, table in model.factors:
-            free = fixed[scope] < 0
-            left, part = scope[free], table[tuple(slice(None) if s < 0 else s for s in fixed[scope])]
-            if len(left) == 0:
-                constants.append(float(part))
-                continue
-            if len(left) < len(scope):
-                flat, taken = take_offsets(part.reshape(-1), np.array([0, part.size]))
-                part = flat.reshape(part.shape)
-                constants.append(float(taken[0]))
-            if len(left) == 1:
-                unary[model.unary_offsets[left[0]] : model.unary_offsets[left[0] + 1]] += part
-            elif len(left) == 2:
-                e = model.edge_index(int(left[0]), int(left[1]))
-                pairwise[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]] += part.reshape(-1)
-            else:
-                key = tuple(left.tolist())
-                factors[key] = factors[key] + part if key in factors else part
-    constants += unary[starts[removed] + fixed[removed]].tolist()
-    constants += _entries_between_fixed(model, fixed)[1].tolist()
-    return unary, math.fsum(constants), pairwise, factors
-
-
-def _fold_edges(model: MarkovRandomField, fixed: IntArray, unary: FloatArray) -> list[float]:
-    """Add to ``unary``, in place, the rows of edge tables that fixed ends leave; the constants taken out of them."""
-    directed, around = model.structure.directed, model.adjacency.neighbors
-    place = np.flatnonzero((fixed[directed.owner] >= 0) & (fixed[around] < 0))
-    sizes = model.num_states[around[place]]
-    offsets = offsets_of(sizes)
-    place = np.repeat(place, sizes)
-    state = np.arange(len(place)) - np.repeat(offsets[:-1], sizes)
-    entries = directed.starts[place] + fixed[directed.owner[place]] * directed.own_steps[place]
-    values, taken = take_offsets(model.log_pairwise[entries + state * directed.other_steps[place]], offsets)
-    unary += np.bincount(model.unary_offsets[around[place]] + state, values, minlength=len(unary))
-    return [float(c) for c in taken[taken != 0.0]]
-
-
-def _kept_factors(
-    model: MarkovRandomField, factors: Factors, fixed: IntArray, kept_state: BoolArray
-) -> tuple[IntArray, IntArray, FloatArray]:
-    """Scopes and tables of the factors between kept states, for the constructor."""
-    number, starts = np.cumsum(fixed < 0) - 1, model.unary_offsets
-    scopes = sorted(factors)
-    cut = [factors[s][np.ix_(*(kept_state[starts[v] : starts[v + 1]] for v in s))].reshape(-1) for s in scopes]
-    sizes = np.array([len(scope) for scope in scopes], dtype=np.int64)
-    variables = number[np.array([v for scope in scopes for v in scope], dtype=np.int64)]
-    return offsets_of(sizes), variables, np.concatenate(cut) if cut else np.zeros(0)
-
-
-def _entries_between_fixed(model: MarkovRandomField, fixed: IntArray) -> tuple[IntArray, FloatArray]:
-    """The edges with both ends fixed, and the one entry of each that is used."""
-    edges = np.flatnonzero((fixed[model.edges] >= 0).all(axis=1))
-    i, j = model.edges[edges].T
-    return edges, model.log_pairwise[model.pairwise_offsets[edges] + fixed[i] * model.num_states[j] + fixed[j]]
-
-
-def _impossible(model: MarkovRandomField, fixed: IntArray, num_left: IntArray, *, given: bool) -> ModelError:
-    names, states = model.names_of_variables(), model.names_of_states()
-    if (dead := np.flatnonzero(num_left == 0)).size:
-        return impossible(given, f"variable {names[dead[0]]} has no state left")
-    edges, values = _entries_between_fixed(model, fixed)
-    if (broken := edges[values == -np.inf]).size:
-        i, j = model.edges[broken[0]].tolist()
-        left = f"states {states[i][fixed[i]]} and {states[j][fixed[j]]}, the only ones left of its ends"
-        return impossible(given, f"edge ({names[i]}, {names[j]}) forbids {left}")
-    return impossible(given)
+    allowed = model.log_unary > -np.inf
+    if not len(allowed):
+        return allowed
+    num_allowed = np.add.reduceat(allowed.astype(np.int64), model.unary_offsets[:-1])
+    return ~allowed | np.repeat(num_allowed == 1, model.num_states)
 
 
 def impossible(given: bool, why: str = "") -> ModelError:
@@ -367,132 +251,233 @@ def impossible(given: bool, why: str = "") -> ModelError:
     return ImpossibleModelError(f"the model has no configuration of positive probability{reason}")
 
 
-def _kept_entries(model: MarkovRandomField, kept_edge: BoolArray, kept_state: BoolArray) -> IntArray:
+def _largest_entry(model: MarkovRandomField) -> float:
+    """The largest finite absolute value of all entries."""
+    arrays = (model.log_unary, model.log_factors)
+    largest = [float(np.abs(array[array > -np.inf]).max(initial=0.0)) for array in arrays]
+    return max(*largest, float(model.sizes_of_tables().max(initial=0.0)))
+
+
+def _nothing_to_do(model: MarkovRandomField, fixed: IntArray, drop_forbidden: bool, fold_single: bool) -> bool:
+    """Whether the model stays as it is: the common case, worth no arrays of the size of the tables."""
+    if (fixed >= 0).any():
+        return False
+    if fold_single and (model.num_states == 1).any():
+        return False
+    if not (drop_forbidden or fold_single):
+        return True
+    # Every variable of a model has a state, and only with forbidden ones can a larger variable have just one. Edge
+    # tables matter only when a variable with one state left forces another one.
+    if fold_single and model.tables_forbid:
+        return False
+    return not any(array.size and array.min() == -np.inf for array in (model.log_unary, model.log_factors))
+
+
+def _states_of(model: MarkovRandomField) -> tuple[IntArray, IntArray]:
+    """The variable and the state of every unary entry."""
+    variable_of = np.repeat(np.arange(model.num_variables), model.num_states)
+    state_of = np.arange(len(variable_of)) - model.unary_offsets[variable_of]
+    return variable_of, state_of
+
+
+def _fold_fixed(
+    model: MarkovRandomField, fixed: IntArray, drop_forbidden: bool, fold_single: bool, clock: Clock, *, given: bool
+) -> _Left:
+    """The terms and states that are left of a model, in passes until no more variables become fixed.
+
+    ``fixed`` is changed in place: with ``fold_single`` a variable with a single state left is fixed, and the next pass
+    folds it. ``given`` says whether evidence or the model is to blame for a contradiction.
+    """
+    variable_of, state_of = _states_of(model)
+    unsupported = np.zeros(len(variable_of), dtype=bool)
+    while True:
+        folded = _fold(model, fixed)
+        open_states = (fixed[variable_of] < 0) | (fixed[variable_of] == state_of)
+        allowed = open_states & (folded.unary > -np.inf) & ~unsupported
+        is_first_search = fold_single and not unsupported.any()
+        if drop_forbidden and (folded.factors or is_first_search):  # one search is enough for pairs
+            before = allowed.copy()
+            if folded.factors or model.tables_forbid:
+                tables = model.log_pairwise if isinstance(folded.tables, SharedTables) else folded.tables
+                drop_unsupported(model, tables, folded.factors, fixed, allowed, clock)
+            unsupported |= before & ~allowed
+        num_left = np.bincount(variable_of[allowed], minlength=model.num_variables)
+        if folded.constant == -np.inf or (num_left == 0).any():
+            raise _contradiction(model, fixed, num_left, given=given)
+        is_single = (num_left == 1) & (fixed < 0)
+        if not fold_single or not is_single.any():
+            return _Left(folded, open_states, allowed)
+        chosen = allowed & is_single[variable_of]
+        fixed[variable_of[chosen]] = state_of[chosen]
+
+
+def _contradiction(model: MarkovRandomField, fixed: IntArray, num_left: IntArray, *, given: bool) -> ModelError:
+    """The error for a model that allows nothing, with the variable or the edge that shows it."""
+    names = model.names_of_variables()
+    states = model.names_of_states()
+    dead = np.flatnonzero(num_left == 0)
+    if dead.size:
+        return impossible(given, f"variable {names[dead[0]]} has no state left")
+    edges, values = _entries_between_fixed(model, fixed)
+    broken = edges[values == -np.inf]
+    if broken.size:
+        i, j = model.edges[broken[0]].tolist()
+        left = f"states {states[i][fixed[i]]} and {states[j][fixed[j]]}, the only ones left of its ends"
+        return impossible(given, f"edge ({names[i]}, {names[j]}) forbids {left}")
+    return impossible(given)
+
+
+# -- folding ----------------------------------------------------------------------------------------------------------
+
+
+def _fold(model: MarkovRandomField, fixed: IntArray) -> _Folded:
+    """The terms of a model with all that is fixed folded into terms over fewer variables.
+
+    What is folded has its large constants taken out before it is added, and all constants are added up at once.
+    """
+    removed = np.flatnonzero(fixed >= 0)
+    unary = model.log_unary.copy()
+    tables = model.tables
+    factors: Factors = {}
+    constants = [model.log_constant]
+    if removed.size:
+        constants += _fold_edges(model, fixed, unary)
+    if model.num_factors:
+        tables = model.log_pairwise.copy()
+        constants += _fold_factors(model, fixed, unary, tables, factors)
+    constants += unary[model.unary_offsets[:-1][removed] + fixed[removed]].tolist()
+    constants += _entries_between_fixed(model, fixed)[1].tolist()
+    return _Folded(unary, math.fsum(constants), tables, factors)
+
+
+def _fold_edges(model: MarkovRandomField, fixed: IntArray, unary: FloatArray) -> list[float]:
+    """Add to ``unary``, in place, the rows of edge tables that fixed ends leave; the constants taken out of them."""
+    directed = model.structure.directed
+    neighbors = model.adjacency.neighbors
+    # One row for every edge from a fixed variable to a free neighbor, with an entry for each state of the neighbor.
+    slots = np.flatnonzero((fixed[directed.owner] >= 0) & (fixed[neighbors] < 0))
+    sizes = model.num_states[neighbors[slots]]
+    offsets = offsets_of(sizes)
+    slots = np.repeat(slots, sizes)
+    states = np.arange(len(slots)) - np.repeat(offsets[:-1], sizes)
+    own_states = fixed[directed.owner[slots]]
+    is_first = directed.owner[slots] < neighbors[slots]
+    row_states = np.where(is_first, own_states, states)
+    col_states = np.where(is_first, states, own_states)
+    rows = model.table_entries(model.adjacency.edge_ids[slots], row_states, col_states)
+    values, taken = take_offsets(rows, offsets)
+    unary += np.bincount(model.unary_offsets[neighbors[slots]] + states, values, minlength=len(unary))
+    constants: list[float] = taken[taken != 0.0].tolist()
+    return constants
+
+
+def _fold_factors(
+    model: MarkovRandomField, fixed: IntArray, unary: FloatArray, tables: FloatArray, factors: Factors
+) -> list[float]:
+    """Add, in place, what fixed variables leave of larger factors to terms of that size; the constants taken out."""
+    constants: list[float] = []
+    for scope, table in model.factors:
+        free = scope[fixed[scope] < 0]
+        part = table[tuple(slice(None) if state < 0 else state for state in fixed[scope])]
+        if len(free) == 0:
+            constants.append(float(part))
+            continue
+        if len(free) < len(scope):
+            flat, taken = take_offsets(part.reshape(-1), np.array([0, part.size]))
+            part = flat.reshape(part.shape)
+            constants.append(float(taken[0]))
+        if len(free) == 1:
+            unary[model.unary_offsets[free[0]] : model.unary_offsets[free[0] + 1]] += part
+        elif len(free) == 2:
+            e = model.edge_index(int(free[0]), int(free[1]))
+            tables[model.pairwise_offsets[e] : model.pairwise_offsets[e + 1]] += part.reshape(-1)
+        else:
+            key = tuple(free.tolist())
+            factors[key] = factors[key] + part if key in factors else part
+    return constants
+
+
+def _entries_between_fixed(model: MarkovRandomField, fixed: IntArray) -> tuple[IntArray, FloatArray]:
+    """The edges with both ends fixed, and the one entry of each table that is used."""
+    edges = np.flatnonzero((fixed[model.edges] >= 0).all(axis=1))
+    i, j = model.edges[edges].T
+    return edges, model.table_entries(edges, fixed[i], fixed[j])
+
+
+# -- cutting ----------------------------------------------------------------------------------------------------------
+
+
+def _cut(
+    model: MarkovRandomField, left: _Left, fixed: IntArray, drop_forbidden: bool
+) -> tuple[MarkovRandomField, KeptParts]:
+    """The model of the variables and states that are left, and their places in the whole model."""
+    variable_of, state_of = _states_of(model)
+    is_free = fixed < 0
+    kept_states = (left.allowed if drop_forbidden else left.open_states) & is_free[variable_of]
+    kept_edges = is_free[model.edges[:, 0]] & is_free[model.edges[:, 1]]
+    variables = np.flatnonzero(is_free)
+    unary_positions = np.flatnonzero(kept_states)
+    num_states = np.bincount(variable_of[kept_states], minlength=model.num_variables)[variables]
+    variable_names = None
+    if model.variable_names is not None:
+        variable_names = tuple(model.variable_names[i] for i in variables)
+    state_names = None
+    if model.state_names is not None:
+        names = [model.state_names[variable_of[k]][state_of[k]] for k in unary_positions]
+        state_names = tuple(tuple(names[a:b]) for a, b in pairwise(offsets_of(num_states)))
+    new_numbers = np.cumsum(is_free) - 1
+    tables = left.folded.tables
+    shared = None
+    full = np.zeros(0)
+    if isinstance(tables, SharedTables):
+        shared = cut_tables(model, tables, kept_edges, kept_states)
+    if shared is None:
+        values = model.log_pairwise if isinstance(tables, SharedTables) else tables
+        full = values[_kept_entries(model, kept_edges, kept_states)]
+    reduced = MarkovRandomField(
+        num_states,
+        left.folded.unary[unary_positions],
+        new_numbers[model.edges[kept_edges]],
+        full,
+        left.folded.constant,
+        variable_names,
+        state_names,
+        *_kept_factors(model, left.folded.factors, new_numbers, kept_states),
+        shared_tables=shared,
+    )
+    return reduced, KeptParts(variables, kept_edges, kept_states, unary_positions, fixed)
+
+
+def _kept_factors(
+    model: MarkovRandomField, factors: Factors, new_numbers: IntArray, kept_states: BoolArray
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Scope starts, scope variables and tables of the factors between kept states, for the constructor."""
+    scopes = sorted(factors)
+    tables = [np.zeros(0)]
+    for scope in scopes:
+        kept = [kept_states[model.unary_offsets[v] : model.unary_offsets[v + 1]] for v in scope]
+        tables.append(factors[scope][np.ix_(*kept)].reshape(-1))
+    widths = np.array([len(scope) for scope in scopes], dtype=np.int64)
+    members = np.array([v for scope in scopes for v in scope], dtype=np.int64)
+    return offsets_of(widths), new_numbers[members], np.concatenate(tables)
+
+
+def _kept_entries(model: MarkovRandomField, kept_edges: BoolArray, kept_states: BoolArray) -> IntArray:
     """Positions of the table entries between kept states."""
     sizes = np.diff(model.pairwise_offsets)
-    kept = np.repeat(kept_edge, sizes)
-    whole = np.logical_and.reduceat(kept_state, model.unary_offsets[:-1]) if len(kept_state) else kept_state
-    cut = kept_edge & ~whole[model.edges].all(axis=1)
-    ends = _entry_ends(model, cut)
-    kept[np.repeat(cut, sizes)] = kept_state[ends[0]] & kept_state[ends[1]]
+    kept = np.repeat(kept_edges, sizes)
+    if not len(kept_states):
+        return np.flatnonzero(kept)
+    # Only the tables of variables that lose some states are looked at entry by entry.
+    is_whole = np.logical_and.reduceat(kept_states, model.unary_offsets[:-1])
+    is_cut = kept_edges & ~is_whole[model.edges].all(axis=1)
+    rows, cols = _entry_ends(model, is_cut)
+    kept[np.repeat(is_cut, sizes)] = kept_states[rows] & kept_states[cols]
     return np.flatnonzero(kept)
 
 
 def _entry_ends(model: MarkovRandomField, chosen: BoolArray) -> tuple[IntArray, IntArray]:
-    """For every entry of the tables of chosen edges, where its two states are among the unary entries."""
+    """Positions among the unary entries of the two states of every entry of the tables of chosen edges."""
     owner, row, col = table_positions(model.num_states, model.edges[chosen])
     i, j = model.unary_offsets[model.edges[chosen][owner]].T
     return i + row, j + col
-
-
-def certain_entries(model: MarkovRandomField) -> BoolArray:
-    """Which entries of ``log_unary`` have a probability of 0 or 1 by the unaries alone, (E,).
-
-    States that the unary forbids, and the one state of a variable that it allows.
-    """
-    allowed = model.log_unary > -np.inf
-    if not len(allowed):
-        return allowed
-    num_allowed = np.add.reduceat(allowed.astype(np.int64), model.unary_offsets[:-1])
-    return ~allowed | np.repeat(num_allowed == 1, model.num_states)
-
-
-# -- arc consistency --------------------------------------------------------------------------------------------------
-
-
-def drop_unsupported(
-    model: MarkovRandomField, tables: FloatArray, factors: Factors, fixed: IntArray, allowed: BoolArray, clock: Clock
-) -> None:
-    """Disallow, in place, states that some edge table or factor gives no configuration of allowed states.
-
-    ``tables`` are those of the edges, in place of the model's own, and count where no end is ``fixed``; ``allowed`` is
-    aligned with ``log_unary``. Terms wait in a queue, and come back when another one takes a state from one of their
-    variables, so that a chain of consequences costs each term once per loss (generalised arc consistency, AC-3 of
-    Mackworth, 1977). It ends where a variable has no state left.
-    """
-    scopes, graph = list(factors), model.adjacency
-    possible = np.concatenate([part.reshape(-1) > -np.inf for part in (tables, *factors.values())])
-    if possible.all():
-        return
-    sizes = np.append(np.full(model.num_edges, 2), np.array([len(scope) for scope in scopes], dtype=np.int64))
-    more = np.cumsum([table.size for table in factors.values()], dtype=np.int64)
-    table_starts = np.append(model.pairwise_offsets, model.pairwise_offsets[-1] + more)
-    variables = np.concatenate([model.edges.reshape(-1), *scopes])
-    hard = ~np.logical_and.reduceat(possible, table_starts[:-1])
-    if (fixed >= 0).any():
-        hard[: model.num_edges] &= (fixed[model.edges] < 0).all(axis=1)
-    terms, around = np.flatnonzero(hard), (graph.indptr, graph.edge_ids)
-    if scopes:
-        order = np.argsort(variables, kind="stable")
-        at = offsets_of(np.bincount(variables, minlength=model.num_variables))
-        around = at, np.repeat(np.arange(len(sizes)), sizes)[order]
-    most, widest = int(model.num_states.max()), int(sizes.max())
-    inputs = (
-        _AT_ONCE, most, offsets_of(sizes), variables, table_starts, possible, hard, *around, model.num_states,
-        model.unary_offsets,
-    )  # fmt: skip
-    queue, waiting, marks = np.zeros(len(hard), dtype=np.int64), hard.copy(), np.array([0, len(terms)])
-    queue[: len(terms)] = terms
-    rooms = np.zeros(widest, dtype=np.int64), np.zeros(widest * most, dtype=np.bool_)
-    compiled = int((np.diff(table_starts) * sizes)[terms].sum()) > _IN_PYTHON
-    before = np.count_nonzero(allowed)
-    while marks[1]:
-        run_loop(_close, inputs, (marks, queue, waiting, allowed, *rooms), compiled=compiled)
-        if np.count_nonzero(allowed) < before:  # one pass is always made
-            clock.check()
-
-
-def _close(  # type: ignore[no-untyped-def]
-    budget, most, scope_starts, scopes, table_starts, possible, hard, around_starts, around, counts,
-    offsets, marks, queue, waiting, allowed, digits, seen,
-) -> Any:  # fmt: skip
-    """The loop of :func:`drop_unsupported`, until so many entries are read; ``marks``: begin, length of the queue."""
-    first, count = marks[0], marks[1]
-    while count > 0 and budget > 0:
-        t = queue[first]
-        first = first + 1 if first + 1 < len(queue) else 0
-        count -= 1
-        waiting[t] = False
-        begin, width, entry = scope_starts[t], scope_starts[t + 1] - scope_starts[t], table_starts[t]
-        for m in range(width):
-            digits[m] = 0
-            for s in range(counts[scopes[begin + m]]):
-                seen[m * most + s] = False
-        while entry < table_starts[t + 1]:
-            fits = possible[entry]
-            for m in range(width):
-                fits = fits and allowed[offsets[scopes[begin + m]] + digits[m]]
-            if fits:
-                for m in range(width):
-                    seen[m * most + digits[m]] = True
-            for m in range(width - 1, -1, -1):
-                digits[m] += 1
-                if digits[m] < counts[scopes[begin + m]]:
-                    break
-                digits[m] = 0
-            entry += 1
-        budget -= table_starts[t + 1] - table_starts[t]
-        for m in range(width):
-            i = scopes[begin + m]
-            left, lost = 0, False
-            for s in range(counts[i]):
-                if allowed[offsets[i] + s]:
-                    if seen[m * most + s]:
-                        left += 1
-                    else:
-                        allowed[offsets[i] + s] = False
-                        lost = True
-            if left == 0:
-                count = 0
-                break
-            if not lost:
-                continue
-            # What this term has just taken away supported nothing in it: it need not come back for that.
-            for k in range(around_starts[i], around_starts[i + 1]):
-                other = around[k]
-                if hard[other] and not waiting[other] and other != t:
-                    last = first + count
-                    queue[last if last < len(queue) else last - len(queue)] = other
-                    count += 1
-                    waiting[other] = True
-    marks[0], marks[1] = first, count

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from fastmix.projection.api import ProjectionResult, project
-from fastmix.projection.descent import (
+from fastmix.projection.descent import PAPER_STEP, DecreasingStep, FixedStep, LineSearch, StepRule, Trace
+from fastmix.projection.divergence import (
     DIVERGENCES,
-    PAPER_STEP,
-    DecreasingStep,
     Divergence,
     Euclidean,
-    FixedStep,
-    LineSearch,
     Objective,
-    StepRule,
-    Trace,
     divergence_by_name,
+    register_divergence,
 )
 from fastmix.projection.feasible import FeasibleSet
 from fastmix.projection.kl import KL, PiecewiseKL
 from fastmix.projection.paper_dual import PaperDual
+from fastmix.projection.project import project
+from fastmix.projection.result import ProjectionResult
 from fastmix.projection.reversed_kl import ReversedKL
 
 __all__ = [
     "DIVERGENCES", "KL", "PAPER_STEP", "DecreasingStep", "Divergence", "Euclidean", "FeasibleSet", "FixedStep",
     "LineSearch", "Objective", "PaperDual", "PiecewiseKL", "ProjectionResult", "ReversedKL", "StepRule", "Trace",
-    "divergence_by_name", "project",
+    "divergence_by_name", "project", "register_divergence",
 ]  # fmt: skip

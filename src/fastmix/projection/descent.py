@@ -1,173 +1,64 @@
-"""Projection in a divergence: what "closest" can mean, the gradient steps towards it, and when they end.
+"""Descents: gradient steps toward the minimum of a divergence within the feasible set, and when they end.
 
-Algorithm 1 of Liu and Domke (2014) for their Eq. 7, with other coordinates, rules of steps and ends beside theirs:
-every step is followed by the Euclidean projection. A divergence of your own derives from :class:`Divergence`.
+Algorithm 1 of Liu and Domke (2014) for their Eq. 7, with further coordinates, rules of steps and stopping rules: every
+step is followed by the Euclidean projection. A rule of your own derives from :class:`StepRule`.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_choice, check_count, check_positive, keep_checked
-from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix._clock import NO_LIMIT, Clock, Ending
 from fastmix.model import MarkovRandomField
-from fastmix.projection.feasible import COORDINATES, Coordinates, FeasibleSet
+from fastmix.projection.coordinates import COORDINATES, Coordinates
+from fastmix.projection.feasible import FeasibleSet
+from fastmix.projection.tuning import (
+    ACCEPTED_SHARE_OF_SLOPE,
+    FACTOR_OF_STALLED_STEP,
+    LARGEST_STEP,
+    MAX_HALVINGS,
+    SMALLEST_STEP,
+)
 
-__all__ = [
-    "DIVERGENCES", "PAPER_STEP", "DecreasingStep", "Divergence", "Euclidean", "FixedStep", "LineSearch", "Objective",
-    "StepRule", "Trace", "descend", "divergence_by_name",
-]  # fmt: skip
+if TYPE_CHECKING:  # divergences name the rule that suits them
+    from fastmix.projection.divergence import Objective
 
-DIVERGENCES: dict[str, type[Divergence]] = {}  # by name, in the order of their definition
-
-
-# -- divergences ----------------------------------------------------------------------------------------------------
-
-
-class Objective(ABC):
-    """The divergence between one model psi and any model theta on the same graph, ready to be evaluated.
-
-    Attributes
-    ----------
-    exact : bool
-        Whether values and gradients are exact. Estimates cannot be used by rules that compare values, such as
-        :class:`fastmix.projection.LineSearch`.
-    constant : float
-        Added to all values when the descent is over, for divergences that are known only up to a constant until then.
-    moments : float array or None
-        All marginals of the model evaluated last, aligned with its parameters, where the divergence knows them.
-    """
-
-    exact: bool = True
-    constant: float = 0.0
-    moments: FloatArray | None = None
-    clock: Clock = NO_LIMIT
-
-    @abstractmethod
-    def evaluate(self, theta: MarkovRandomField) -> tuple[float, FloatArray]:
-        """The value at theta, less ``constant``, and its gradient.
-
-        The gradient is aligned with ``theta.parameters``: the derivative by every entry of the unaries and of the
-        tables (indicator coordinates).
-        """
-
-    def value(self, theta: MarkovRandomField) -> float:
-        """The value alone, with more care than :meth:`evaluate` takes where it is an estimate."""
-        return self.evaluate(theta)[0]
-
-    def facts(self) -> Mapping[str, Any]:
-        """What else is worth telling about the model evaluated last; it goes into ``stats`` of the result."""
-        return {}
-
-    def watch(self, clock: Clock) -> None:
-        """Take a clock to look at where an evaluation takes long: ``self.clock.check()`` ends the descent in time."""
-        self.clock = clock
-
-    def begin(self, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace) -> MarkovRandomField:
-        """Where the descent begins, given the Euclidean projection; the clock is that of the trace."""
-        del feasible, trace
-        return theta
-
-
-class Divergence(ABC):
-    """A measure of how far a model theta is from a model psi: at least 0, and 0 where theta is psi.
-
-    A divergence of your own derives from this class, best as a frozen dataclass of its settings, and returns an
-    :class:`Objective` for the model that is projected. That model has finite entries only: states that a unary forbids
-    are left out. With ``name=`` in the list of bases it can be asked for by name, here and on the command line.
-
-    Examples
-    --------
-    The distance of all parameters, unaries included, weighted by the strength of the tables:
-
-    >>> from dataclasses import dataclass
-    >>> import fastmix
-    >>> from fastmix.projection import Divergence, LineSearch, Objective
-    >>> class WeightedDistance(Objective):
-    ...     def __init__(self, model, power):
-    ...         self.psi = model.parameters
-    ...         self.weights = (1.0 + abs(self.psi)) ** power
-    ...     def evaluate(self, theta):
-    ...         change = theta.parameters - self.psi
-    ...         return float(self.weights @ change**2), 2.0 * self.weights * change
-    >>> @dataclass(frozen=True)
-    ... class Weighted(Divergence, name="weighted"):
-    ...     power: float = 1.0
-    ...     def start(self, model, *, seed):
-    ...         return WeightedDistance(model, self.power)
-    >>> model = fastmix.instances.ising_grid(4, 4, coupling_max=2.0, seed=0)
-    >>> result = fastmix.project(model, norm_bound=0.9, divergence=Weighted(), step=LineSearch(), seed=1)
-    >>> result.norm_after <= 0.9, result.history[-1][1] < result.history[0][1]
-    (True, True)
-    >>> fastmix.project(model, norm_bound=0.9, divergence="weighted").divergence
-    Weighted(power=1.0)
-    """
-
-    name: ClassVar[str] = ""
-
-    def __init_subclass__(cls, *, name: str = "") -> None:
-        super().__init_subclass__()
-        cls.name = name
-        if name in DIVERGENCES and DIVERGENCES[name].__qualname__ != cls.__qualname__:
-            raise ValueError(f"name must be one that no other divergence has, got {name!r}")
-        if name:
-            DIVERGENCES[name] = cls
-
-    @abstractmethod
-    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
-        """The objective for one model; all its randomness comes from the seed."""
-
-    def least_seconds(self, model: MarkovRandomField) -> float:
-        """A guess at what one value takes; with less time left than that the descent is not begun."""
-        del model
-        return 0.0
-
-    @property
-    def default_step(self) -> StepRule:
-        """The rule of a descent that was given none."""
-        return LineSearch()
-
-
-@dataclass(frozen=True)
-class Euclidean(Divergence, name="euclidean"):
-    """The squared distance of the tables, ``sum over edges ||T_e - psi_e||_F^2`` (Eq. 3); unaries do not change.
-
-    :func:`fastmix.project` solves it directly, without a descent.
-    """
-
-    def start(self, model: MarkovRandomField, *, seed: int) -> Objective:
-        """Nothing: there is no descent."""
-        raise NotImplementedError("the Euclidean projection is solved without a descent")
-
-
-def divergence_by_name(name: str) -> Divergence:
-    """The divergence with this name and its default settings; a ValueError if there is none."""
-    check_choice("divergence", name, sorted(DIVERGENCES))
-    return DIVERGENCES[name]()
-
-
-# -- steps ----------------------------------------------------------------------------------------------------------
+__all__ = ["PAPER_STEP", "DecreasingStep", "FixedStep", "LineSearch", "StepRule", "Trace", "descend"]
 
 
 @dataclass
 class Trace:
-    """What a descent has seen: values, the latest feasible model, and why it ended."""
+    """Record of a descent: the values so far, the latest feasible model, and the rule that ended it.
+
+    Attributes
+    ----------
+    clock : Clock
+        The clock that limits the descent and is told of every step.
+    num_steps : int or None
+        Number of steps that are planned, where it is known.
+    values : list of float
+        The divergence at the start and after every step.
+    theta : MarkovRandomField or None
+        The model at which the latest value was taken.
+    stopping_rule : str
+        ``num_steps`` (all steps were taken), ``tol``, ``stationary``, ``time_limit`` or ``interrupt``.
+    """
 
     clock: Clock = NO_LIMIT
-    num_steps: int | None = None  # that are planned, where that is known
-    values: list[float] = field(default_factory=list)  # of the divergence at the start and after every step
-    theta: MarkovRandomField | None = None  # where the latest value was taken
-    reason: str = "num_steps"  # or ``tol``, ``stationary``, ``time_limit`` or ``interrupted``
+    num_steps: int | None = None
+    values: list[float] = field(default_factory=list)
+    theta: MarkovRandomField | None = None
+    stopping_rule: str = "num_steps"
 
     def record(self, value: float, theta: MarkovRandomField) -> bool:
-        """Take in a value; False when the time is up."""
+        """Take in the value at a feasible model; returns False when the time is up."""
         if not math.isfinite(value):
             raise ValueError(f"the divergence must be finite at every feasible model, got {value}")
         self.values.append(float(value))
@@ -176,15 +67,15 @@ class Trace:
         return not self.out_of_time()
 
     def out_of_time(self) -> bool:
-        """Whether the limit has passed, which is then the reason to stop."""
+        """Whether the time limit has passed; it is then noted as the stopping rule."""
         if not self.clock.past():
             return False
-        self.reason = "time_limit"
+        self.stopping_rule = "time_limit"
         return True
 
 
 class StepRule(ABC):
-    """A way down: from a feasible model to one with a smaller divergence, feasible all along."""
+    """A way from a feasible model to one with a smaller divergence, through feasible models."""
 
     @abstractmethod
     def descend(
@@ -202,10 +93,10 @@ class FixedStep(StepRule):
     size : float
         Factor of the gradient.
     num_steps : int
-    coordinates : {"indicator", "centred"}
-        In which the gradient is taken, see :mod:`fastmix.projection.feasible`.
+    coordinates : {"indicator", "centered", "fisher"}
+        Coordinates in which the gradient is taken, see :mod:`fastmix.projection.coordinates`.
     tol : float
-        Stop when no parameter changes by more than this in a step. With 0, all steps are taken.
+        The descent stops when no parameter changes by more than this in a step. With 0, all steps are taken.
 
     Examples
     --------
@@ -215,7 +106,7 @@ class FixedStep(StepRule):
 
     size: float = 0.1
     num_steps: int = 60
-    coordinates: Coordinates = "centred"
+    coordinates: Coordinates = "centered"
     tol: float = 0.0
 
     def __post_init__(self) -> None:
@@ -224,16 +115,16 @@ class FixedStep(StepRule):
     def descend(
         self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
     ) -> MarkovRandomField:
-        """Steps until the number, the tolerance or the clock ends them."""
+        """The model after steps of equal size, ended by their number, the tolerance or the clock."""
         for _ in range(self.num_steps):
             value, gradient = objective.evaluate(theta)
             if not trace.record(value, theta):
                 return theta
-            new = feasible.step(theta, gradient, self.size, self.coordinates, objective.moments)
-            change = float(np.abs(new.parameters - theta.parameters).max(initial=0.0))
-            theta = new
+            before = theta
+            theta = feasible.step(before, gradient, self.size, self.coordinates, objective.moments)
+            change = float(np.abs(theta.parameters - before.parameters).max(initial=0.0))
             if change <= self.tol:
-                trace.reason = "tol"
+                trace.stopping_rule = "tol"
                 break
         return theta
 
@@ -256,7 +147,7 @@ class DecreasingStep(StepRule):
 
     size: float = 0.1
     num_steps: int = 60
-    coordinates: Coordinates = "centred"
+    coordinates: Coordinates = "centered"
     hold: float = 0.5
 
     def __post_init__(self) -> None:
@@ -269,19 +160,30 @@ class DecreasingStep(StepRule):
     def descend(
         self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
     ) -> MarkovRandomField:
-        """Steps until the number or the clock ends them."""
-        held = math.ceil(self.hold * self.num_steps)
-        total, count = np.zeros(theta.num_parameters), 0
+        """The mean of the models after the steps of full size, ended by the number of steps or the clock."""
+        num_held = math.ceil(self.hold * self.num_steps)
+        parameter_sum = np.zeros(theta.num_parameters)
+        num_summed = 0
         for k in range(self.num_steps):
             value, gradient = objective.evaluate(theta)
             if not trace.record(value, theta):
                 break
-            size = self.size if k < held else self.size * max(held, 1) / (k + 1)
+            size = self.size if k < num_held else self.size * max(num_held, 1) / (k + 1)
             theta = feasible.step(theta, gradient, size, self.coordinates, objective.moments)
-            if k >= held:
-                total += theta.parameters
-                count += 1
-        return theta.with_parameters(total / count) if count else theta
+            if k >= num_held:
+                parameter_sum += theta.parameters
+                num_summed += 1
+        if num_summed == 0:
+            return theta
+        return theta.with_parameters(parameter_sum / num_summed)
+
+
+class _Evaluated(NamedTuple):
+    """A feasible model with the value and the gradient of the divergence there."""
+
+    theta: MarkovRandomField
+    value: float
+    gradient: FloatArray
 
 
 @dataclass(frozen=True)
@@ -289,16 +191,18 @@ class LineSearch(StepRule):
     """Projected gradient steps that never go up: Barzilai-Borwein lengths with Armijo's condition.
 
     From theta the direction is ``d = P(theta - a g) - theta`` with the projection P, the steepest direction g of the
-    coordinates and the length ``a = ||s||^2 / <s, y>`` from the last changes s of theta and y of the gradient; the
-    fraction of it is halved until the value falls by 1e-4 of what the slope promises. Needs exact values.
+    coordinates and the length ``a = ||s||^2 / <s, y>`` from the last changes s of theta and y of the gradient. The
+    fraction of the direction that is taken shrinks until the value falls by 1e-4 of what the slope promises. The rule
+    needs exact values.
 
     Parameters
     ----------
     num_steps : int
-        The most steps.
-    coordinates : {"indicator", "centred"}
+        The largest number of steps.
+    coordinates : {"indicator", "centered", "fisher"}
+        As for :class:`FixedStep`.
     tol : float
-        Stop when a step promises less than this, relative to one plus the value.
+        The descent stops when a step promises less than this, relative to one plus the value.
     first_size : float
         Length of the first step.
 
@@ -309,7 +213,7 @@ class LineSearch(StepRule):
     """
 
     num_steps: int = 60
-    coordinates: Coordinates = "centred"
+    coordinates: Coordinates = "centered"
     tol: float = 1e-6
     first_size: float = 1.0
 
@@ -319,44 +223,64 @@ class LineSearch(StepRule):
     def descend(
         self, objective: Objective, theta: MarkovRandomField, feasible: FeasibleSet, trace: Trace
     ) -> MarkovRandomField:
-        """Steps until the number, the tolerance or the clock ends them, or no step goes down any more."""
+        """The model after steps that go down, ended by their number, the tolerance, the clock, or where none does."""
         if not objective.exact:
             raise ValueError("LineSearch compares values, and this divergence is estimated: use FixedStep instead")
-        metric = feasible.metric(self.coordinates)
-        size = self.first_size
-        value, gradient = objective.evaluate(theta)
+        length = self.first_size
+        here = _Evaluated(theta, *objective.evaluate(theta))
         for _ in range(self.num_steps):
-            if not trace.record(value, theta):
-                return theta
-            target = feasible.step(theta, gradient, size, self.coordinates, objective.moments)
-            direction = target.parameters - theta.parameters
-            slope = float(gradient @ direction)
-            if -slope <= self.tol * (1.0 + abs(value)):
-                trace.reason = "tol"
-                return theta
-            fraction, new, new_value = 1.0, target, math.inf
-            for _ in range(30):
-                if fraction < 1.0:
-                    new = theta.with_parameters(theta.parameters + fraction * direction)
-                new_value, new_gradient = objective.evaluate(new)
-                if new_value <= value + 1e-4 * fraction * slope:
-                    break
-                # The minimum of the parabola through both values with this slope, but not too close to either.
-                best = -0.5 * slope * fraction**2 / (new_value - value - slope * fraction)
-                fraction = min(max(best, 0.1 * fraction), 0.5 * fraction)
-            else:
-                trace.reason = "stationary"
-                return theta
-            change, turn = new.parameters - theta.parameters, new_gradient - gradient
-            curvature = float(change @ turn)
-            length = metric.squared_norm(change)
-            size = min(max(length / curvature, 1e-6), 1e6) if curvature > 1e-12 * length else min(4.0 * size, 1e6)
-            theta, value, gradient = new, new_value, new_gradient
-        return theta
+            if not trace.record(here.value, here.theta):
+                break
+
+            target = feasible.step(here.theta, here.gradient, length, self.coordinates, objective.moments)
+            direction = target.parameters - here.theta.parameters
+            slope = float(here.gradient @ direction)
+            if -slope <= self.tol * (1.0 + abs(here.value)):
+                trace.stopping_rule = "tol"
+                break
+
+            lower = self._lower_point(objective, here, target, direction, slope)
+            if lower is None:
+                trace.stopping_rule = "stationary"
+                break
+            length = self._next_length(feasible, here, lower, length)
+            here = lower
+        return here.theta
+
+    def _lower_point(
+        self,
+        objective: Objective,
+        here: _Evaluated,
+        target: MarkovRandomField,
+        direction: FloatArray,
+        slope: float,
+    ) -> _Evaluated | None:
+        """The first point between a model and the target of a step that is low enough; None if no point is."""
+        fraction = 1.0
+        candidate = target
+        for _ in range(MAX_HALVINGS):
+            if fraction < 1.0:
+                candidate = here.theta.with_parameters(here.theta.parameters + fraction * direction)
+            value, gradient = objective.evaluate(candidate)
+            if value <= here.value + ACCEPTED_SHARE_OF_SLOPE * fraction * slope:
+                return _Evaluated(candidate, value, gradient)
+            # The minimum of the parabola through both values with this slope, but not too close to either.
+            lowest = -0.5 * slope * fraction**2 / (value - here.value - slope * fraction)
+            fraction = min(max(lowest, 0.1 * fraction), 0.5 * fraction)
+        return None
+
+    def _next_length(self, feasible: FeasibleSet, here: _Evaluated, lower: _Evaluated, length: float) -> float:
+        """The length of the next step by Barzilai and Borwein, from the step between two points."""
+        change = lower.theta.parameters - here.theta.parameters
+        curvature = float(change @ (lower.gradient - here.gradient))
+        squared_length = feasible.metric(self.coordinates).squared_norm(change)
+        if curvature > 1e-12 * squared_length:
+            return min(max(squared_length / curvature, SMALLEST_STEP), LARGEST_STEP)
+        return min(FACTOR_OF_STALLED_STEP * length, LARGEST_STEP)
 
 
 def _check_common(rule: Any, size: str, tol: str | None = None) -> None:
-    """Check the options that rules have in common, under the names that they have in this one, and keep the results."""
+    """Check the options that rules have in common, under their names in this rule, and keep the checked values."""
     keep_checked(rule, **{size: check_positive(size, getattr(rule, size))})
     keep_checked(rule, num_steps=check_count("num_steps", rule.num_steps, least=1))
     check_choice("coordinates", rule.coordinates, COORDINATES)
@@ -364,6 +288,7 @@ def _check_common(rule: Any, size: str, tol: str | None = None) -> None:
         keep_checked(rule, **{tol: check_positive(tol, getattr(rule, tol), or_zero=True)})
 
 
+#: The rule of Liu and Domke (2014).
 PAPER_STEP = FixedStep(size=0.1, num_steps=60, coordinates="indicator")
 
 
@@ -374,23 +299,22 @@ def descend(
     step: StepRule,
     trace: Trace,
     *,
-    several: bool,
+    search_start: bool,
 ) -> tuple[MarkovRandomField, float]:
     """The model that a descent from theta reaches, and its value less the constant of the objective.
 
-    ``several`` says whether other starts than theta may be tried. Out of time, or interrupted, which ``trace.reason``
-    then says, it is the latest model with a value.
+    ``search_start`` says whether starts other than theta may be tried. When the time limit or Ctrl-C ends the descent,
+    which ``trace.stopping_rule`` then says, the model is the latest one that has a value.
     """
     trace.theta = theta
-    try:
-        if several:
+    with Ending() as ending:
+        if search_start:
             theta = objective.begin(theta, feasible, trace)
         theta = step.descend(objective, theta, feasible, trace)
-        if objective.exact or not trace.values or trace.reason != "time_limit":
+        # Out of time, an estimate along the way serves as the value.
+        if objective.exact or not trace.values or trace.stopping_rule != "time_limit":
             trace.values.append(objective.value(theta))
-        return theta, trace.values[-1]  # out of time, an estimate along the way
-    except OutOfTimeError:
-        trace.reason = "time_limit"
-    except KeyboardInterrupt:
-        trace.reason = "interrupted"
-    return trace.theta, trace.values[-1] if trace.values else math.nan
+        return theta, trace.values[-1]
+    trace.stopping_rule = ending.by
+    last_value = trace.values[-1] if trace.values else math.nan
+    return trace.theta, last_value

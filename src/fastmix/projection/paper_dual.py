@@ -4,7 +4,7 @@ The tables of a model psi move as little as possible until a norm of the depende
 matrix Z of upper bounds on R, zero outside the edges, is drawn to a given matrix Y, which makes the dual smooth
 (Eq. 4):
 
-    minimise    ||theta - psi||^2 + alpha ||Z - Y||_F^2
+    minimize    ||theta - psi||^2 + alpha ||Z - Y||_F^2
     subject to  Z_ij >= R_ij(theta),  Z_ji >= R_ji(theta),  Z_ij = Z_ji,  ||Z|| <= c.
 
 For ``linf`` every R is the largest of finitely many contrasts ``|theta_p - theta_q| / 2``, where p and q are two
@@ -47,25 +47,23 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_count, check_flag, check_positive, keep_checked
 from fastmix._clock import Clock
-from fastmix._jit import njit
 from fastmix._memory import check_memory
 from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
-from fastmix.model.build import offsets_of
-from fastmix.projection.edges import check_finite, contrasts, groups, interactions
-from fastmix.projection.euclidean import Solution, Target, repeat
-from fastmix.theory.dependency import Dependency, edge_dependencies, to_matrix
+from fastmix.projection.contrasts import Bound, contrasts, groups, interactions
+from fastmix.projection.edges import check_finite
+from fastmix.projection.paper_balls import Ball, InfBall, SpectralBall
+from fastmix.projection.solution import Goal, Solution, repeat
+from fastmix.projection.tuning import MAX_RESTARTS, PAPER_LBFGS_MEMORY
+from fastmix.theory.dependency import edge_dependencies, to_matrix
 from fastmix.theory.norms import Norm, matrix_norm
 
-__all__ = ["Dual", "PaperDual", "Point", "clip_eigenvalues", "shrink_rows", "solve_paper"]
-
-_MEMORY = 20  # pairs of vectors that L-BFGS-B keeps
-_MAX_RESTARTS = 10  # of one smoothed step, each with the values measured from a nearer point
+__all__ = ["Dual", "PaperDual", "Point", "solve_paper"]
 
 
 @dataclass(frozen=True)
 class PaperDual:
-    """How to run the projection of Liu and Domke.
+    """Settings of the Euclidean projection of Liu and Domke (2014) by their smoothed dual.
 
     Parameters
     ----------
@@ -80,14 +78,14 @@ class PaperDual:
         With ``exact``: accuracy of the first smoothed step, as the largest violation of ``Z >= R`` relative to the
         norm bound. Later steps are solved more accurately as the iteration closes in.
     max_inner, max_outer : int
-        Most L-BFGS-B iterations in one smoothed step, and most smoothed steps.
+        The largest number of L-BFGS-B iterations in one smoothed step, and of smoothed steps.
 
     Notes
     -----
-    For the infinity and the spectral norm, and models with two states under the dependency bound ``range``. With L
-    states an edge has L^2 (L - 1) contrasts, each with two multipliers; an evaluation costs O(m L^3), plus, for the
-    infinity norm, sorting the rows of Z, O(m log d), and for the spectral norm, which has another n (n + 1) / 2 - m
-    multipliers, an eigenvalue decomposition, O(n^3).
+    The dual is for the infinity and the spectral norm, and under the dependency bound ``range`` for variables of two
+    states only. With L states an edge has L^2 (L - 1) contrasts, each with two multipliers. An evaluation costs
+    O(m L^3), plus, for the infinity norm, sorting the rows of Z, O(m log d), and for the spectral norm, which has
+    another n (n + 1) / 2 - m multipliers, an eigenvalue decomposition, O(n^3).
 
     Examples
     --------
@@ -106,104 +104,148 @@ class PaperDual:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "inner_tol"):
-            object.__setattr__(self, name, check_positive(name, getattr(self, name)))
+            keep_checked(self, **{name: check_positive(name, getattr(self, name))})
         keep_checked(self, exact=check_flag("exact", self.exact))
         for name in ("max_inner", "max_outer"):
-            object.__setattr__(self, name, check_count(name, getattr(self, name), least=1))
+            keep_checked(self, **{name: check_count(name, getattr(self, name), least=1)})
 
 
 def solve_paper(
-    model: MarkovRandomField, norm: Norm, dependency: Dependency, settings: PaperDual, target: Target
+    model: MarkovRandomField, norm: Norm, dependency: Bound, settings: PaperDual, goal: Goal
 ) -> tuple[Solution, FloatArray]:
     """A solution and the flat tables nearest to those of a model, feasible whether it converged or not.
 
-    What the iteration leaves over is taken off by shrinking tables towards their means. ``multipliers`` of the solution
+    Tables shrink toward their means where the iteration leaves them over the bound. ``multipliers`` of the solution
     are sigma, phi, Gamma (infinity norm) or Delta (spectral norm), and Z, which is the Y of the next step; ``facts``
     are the iterations of L-BFGS-B and the evaluations of the dual. A start of another shape counts as none.
     """
     check_finite(model)
-    counts = model.num_states[model.edges]
-    if dependency == "range" and (unfit := (counts.min(axis=1) > 1) & (counts.max(axis=1) > 2)).any():
-        i, j = model.edges[int(np.flatnonzero(unfit)[0])].tolist()
-        raise UnfitMethodError(
-            "the dual of Liu and Domke is written for the bound 'linf', which is the bound 'range' for two states "
-            f"only; edge ({i}, {j}) joins {model.num_states[i]} and {model.num_states[j]} states: "
-            "use dependency='linf' or another method"
-        )
-    norm = "inf" if norm == "1" else norm
+    _check_states(model, dependency)
+    norm = "inf" if norm == "1" else norm  # Z is symmetric
     _check_memory(model, norm)
-    dual = Dual(model, target.cap, norm, dependency, settings.alpha)
-    x, y = np.zeros(dual.size), dual.dependencies(model.log_pairwise)
-    y *= min(1.0, dual.limit / max(dual.norm_of(y), 1e-300))
-    if target.start is not None and target.start.shape == (dual.size + model.num_edges,):
-        x, y = np.split(target.start, [dual.size])
-    target = replace(target, max_iter=min(settings.max_outer, target.max_iter))
-    return (_proximal_point if settings.exact else _smoothed_step)(dual, x, y, settings, target)
+    dual = Dual(model, goal.cap, norm, dependency, settings.alpha)
+    if goal.start is not None and goal.start.shape == (dual.size + model.num_edges,):
+        x, y = np.split(goal.start, [dual.size])
+    else:
+        x = np.zeros(dual.size)
+        y = dual.dependencies(model.log_pairwise)
+        y *= min(1.0, dual.limit / max(dual.norm_of(y), 1e-300))
+    goal = replace(goal, max_iter=min(settings.max_outer, goal.max_iter))
+    if settings.exact:
+        return _ProximalPoint(dual, x, y, settings, goal).solve()
+    return _smoothed_step(dual, x, y, settings, goal)
 
 
-def _proximal_point(
-    dual: Dual, x: FloatArray, y: FloatArray, settings: PaperDual, target: Target
-) -> tuple[Solution, FloatArray]:
-    """Smoothed steps with Y <- Z until the gap is closed."""
-    tables, objective = dual.repaired(dual.psi)
-    solution = Solution(y, x, objective, 0.0, converged=objective <= target.tol * (1.0 + objective))
-    accuracy, inner, stalled = settings.inner_tol * dual.limit, 0, 0
+def _check_states(model: MarkovRandomField, dependency: Bound) -> None:
+    """Refuse edges between variables of more than two states under ``range``."""
+    counts = model.num_states[model.edges]
+    unfit = np.flatnonzero((counts.min(axis=1) > 1) & (counts.max(axis=1) > 2))
+    if dependency != "range" or not unfit.size:
+        return
+    i, j = model.edges[int(unfit[0])].tolist()
+    raise UnfitMethodError(
+        "the dual of Liu and Domke is written for the bound 'linf', which is the bound 'range' for two states "
+        f"only; edge ({i}, {j}) joins {model.num_states[i]} and {model.num_states[j]} states: "
+        "use dependency='linf' or another method"
+    )
 
-    def step() -> bool:
-        nonlocal x, y, tables, accuracy, inner, stalled
-        x, used = _maximise(dual, x, y, accuracy, settings.max_inner, target.clock)
-        inner += used
-        point = dual.evaluate(x, y)
-        found, value = dual.repaired(point.theta)
-        tables = found if value < solution.primal else tables
-        gap = solution.primal - solution.dual
+
+def _check_memory(model: MarkovRandomField, norm: str) -> None:
+    """Refuse a dual whose multipliers, or the matrices of the spectral norm, do not fit."""
+    n = model.num_variables
+    m = model.num_edges
+    rows, cols = model.num_states[model.edges].T
+    num_contrasts = int(np.maximum(rows * cols * (cols - 1) // 2, 1).sum())
+    num_contrasts += int(np.maximum(rows * cols * (rows - 1) // 2, 1).sum())
+    size = 2 * num_contrasts + (m if norm == "inf" else n * (n + 1) // 2 - m)
+    # Vectors of multipliers in L-BFGS-B, twice the memory and 5, and ten around it; contrasts in sparse form.
+    numbers = (2 * PAPER_LBFGS_MEMORY + 15) * size + 12 * num_contrasts
+    decompositions = 80.0 * n * n if norm == "spectral" else 0.0  # a few matrices
+    way_out = "use solver='fast', which has no multiplier per contrast"
+    check_memory(8.0 * numbers + decompositions, f"the dual of Liu and Domke with {size:.3g} multipliers", way_out)
+
+
+class _ProximalPoint:
+    """Smoothed steps with Y <- Z, from multipliers x and a first Y, until the gap is closed."""
+
+    def __init__(self, dual: Dual, x: FloatArray, y: FloatArray, settings: PaperDual, goal: Goal) -> None:
+        self.dual = dual
+        self.x = x
+        self.y = y
+        self.settings = settings
+        self.goal = goal
+        self.tables, objective = dual.repaired(dual.psi)
+        small = objective <= goal.tol * (1.0 + objective)
+        self.solution = Solution(y, x, objective, 0.0, converged=small)
+        self.accuracy = settings.inner_tol * dual.limit
+        self.num_inner = 0
+        self.num_stalled = 0
+
+    def solve(self) -> tuple[Solution, FloatArray]:
+        """The solution, and the best feasible tables."""
+        if not self.solution.converged:
+            repeat(self.step, self.solution, self.goal)
+        return _finished(self.solution, self.dual, self.x, self.y, self.num_inner), self.tables
+
+    def step(self) -> bool:
+        """Make one smoothed step; returns whether the gap is small enough, or three steps in turn changed nothing."""
+        solution = self.solution
+        self.x, used = _maximize(self.dual, self.x, self.y, self.accuracy, self.settings.max_inner, self.goal.clock)
+        self.num_inner += used
+        point = self.dual.evaluate(self.x, self.y)
+        tables, objective = self.dual.repaired(point.theta)
+        if objective < solution.primal:
+            self.tables = tables
+        old_gap = solution.primal - solution.dual
         solution.iterations += 1
-        done = solution.update(value, dual.lower_bound(point), point.by_edge, target.tol)
-        # An inner error well below the size of the step keeps the rate of the exact iteration.
-        accuracy = min(accuracy, 0.1 * float(np.abs(point.by_edge - y).max()))
-        y = point.by_edge
-        stalled = stalled + 1 if used == 0 and solution.primal - solution.dual >= gap else 0
-        return done or stalled == 3
+        done = solution.update(objective, self.dual.lower_bound(point), point.by_edge, self.goal.tol)
 
-    if not solution.converged:
-        repeat(step, solution, target)
-    return _finished(solution, dual, x, y, inner), tables
+        # An inner error well below the size of the step keeps the rate of the exact iteration.
+        self.accuracy = min(self.accuracy, 0.1 * float(np.abs(point.by_edge - self.y).max()))
+        self.y = point.by_edge
+        if used == 0 and solution.primal - solution.dual >= old_gap:
+            self.num_stalled += 1
+        else:
+            self.num_stalled = 0
+        return done or self.num_stalled == 3
 
 
 def _smoothed_step(
-    dual: Dual, x: FloatArray, y: FloatArray, settings: PaperDual, target: Target
+    dual: Dual, x: FloatArray, y: FloatArray, settings: PaperDual, goal: Goal
 ) -> tuple[Solution, FloatArray]:
-    """One smoothed projection, until every constraint ``Z >= R`` holds to ``tol`` times the norm bound.
+    """The result of one smoothed projection, until every constraint ``Z >= R`` holds to ``tol`` times the norm bound.
 
     L-BFGS-B is restarted where the rounding of the dual function stops it early.
     """
-    accuracy = target.tol * dual.limit
-    inner = 0
-    for _ in range(_MAX_RESTARTS):
-        x, used = _maximise(dual, x, y, accuracy, settings.max_inner - inner, target.clock)
-        inner += used
+    accuracy = goal.tol * dual.limit
+    num_inner = 0
+    for _ in range(MAX_RESTARTS):
+        x, used = _maximize(dual, x, y, accuracy, settings.max_inner - num_inner, goal.clock)
+        num_inner += used
         point = dual.evaluate(x, y)
         residual = float(np.abs(np.maximum(point.gradient, dual.lowest - x)).max())
-        if residual <= accuracy or used == 0 or inner >= settings.max_inner or target.clock.past():
+        if residual <= accuracy or used == 0 or num_inner >= settings.max_inner or goal.clock.past():
             break
     tables, objective = dual.repaired(point.theta)
     solution = Solution(point.by_edge, x, iterations=1)
-    solution.update(objective, max(0.0, dual.lower_bound(point)), point.by_edge, target.tol)
+    solution.update(objective, max(0.0, dual.lower_bound(point)), point.by_edge, goal.tol)
     solution.converged = residual <= accuracy
-    solution.late = not solution.converged and target.clock.past()
-    return _finished(solution, dual, x, point.by_edge, inner), tables
+    solution.late = not solution.converged and goal.clock.past()
+    return _finished(solution, dual, x, point.by_edge, num_inner), tables
 
 
-def _finished(solution: Solution, dual: Dual, x: FloatArray, z: FloatArray, inner: int) -> Solution:
-    solution.z, solution.multipliers = z, np.concatenate([x, z])
-    solution.facts = {"inner_iterations": inner, "evaluations": dual.evaluations}
+def _finished(solution: Solution, dual: Dual, x: FloatArray, z: FloatArray, num_inner: int) -> Solution:
+    """The solution with the point and the multipliers at its end, and what it took."""
+    solution.z = z
+    solution.multipliers = np.concatenate([x, z])
+    solution.facts = {"num_inner_iterations": num_inner, "num_evaluations": dual.evaluations}
     return solution
 
 
-def _maximise(
+def _maximize(
     dual: Dual, x: FloatArray, y: FloatArray, accuracy: float, max_iterations: int, clock: Clock
 ) -> tuple[FloatArray, int]:
-    """Multipliers that maximise the smoothed dual for one Y, and the iterations of L-BFGS-B."""
+    """Multipliers that maximize the smoothed dual for one Y, and the iterations of L-BFGS-B."""
     from scipy.optimize import Bounds, minimize
 
     base = dual.evaluate(x, y)
@@ -214,35 +256,32 @@ def _maximise(
         point = dual.evaluate(candidate, y)
         return -dual.change(point, base), -point.gradient
 
-    def stop(_: FloatArray) -> None:
+    def stop_in_time(_: FloatArray) -> None:
         if clock.past():
             raise StopIteration
 
-    options: dict[str, float] = {"maxcor": _MEMORY, "maxiter": max_iterations, "maxfun": 20 * max_iterations + 20}
-    options |= {"maxls": 40, "ftol": 0.0, "gtol": accuracy}
+    options = {
+        "maxcor": PAPER_LBFGS_MEMORY,
+        "maxiter": max_iterations,
+        "maxfun": 20 * max_iterations + 20,
+        "maxls": 40,
+        "ftol": 0.0,
+        "gtol": accuracy,
+    }
     bounds = Bounds(dual.lowest, np.full(dual.size, np.inf))
-    answer = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=stop)
+    answer = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=stop_in_time)
     return np.maximum(answer.x, dual.lowest), int(answer.nit)
-
-
-def _check_memory(model: MarkovRandomField, norm: str) -> None:
-    """Refuse a dual whose multipliers, or the matrices of the spectral norm, do not fit."""
-    n, m = model.num_variables, model.num_edges
-    rows, cols = model.num_states[model.edges].T
-    num_contrasts = int(np.maximum(rows * cols * (cols - 1) // 2, 1).sum())
-    num_contrasts += int(np.maximum(rows * cols * (rows - 1) // 2, 1).sum())
-    size = 2 * num_contrasts + (m if norm == "inf" else n * (n + 1) // 2 - m)
-    # A few matrices for decompositions; 2 _MEMORY + 5 vectors in L-BFGS-B and ten around it; contrasts in sparse form.
-    required = 8.0 * ((2 * _MEMORY + 15) * size + 12 * num_contrasts) + (80.0 * n * n if norm == "spectral" else 0.0)
-    way_out = "use solver='fast', which has no multiplier per contrast"
-    check_memory(required, f"the dual of Liu and Domke with {size:.3g} multipliers", way_out)
 
 
 # -- the dual -------------------------------------------------------------------------------------------------------
 
 
 class Point(NamedTuple):
-    """The dual at one set of multipliers: ``force`` is w, ``price`` Lambda, ``normal`` is 2 alpha (A - Z)."""
+    """The dual at one set of multipliers ``x``.
+
+    ``force`` is w, ``theta`` the tables, ``price`` Lambda, ``entries`` the matrix Z as the ball keeps it and ``z`` the
+    same by slot, ``normal`` is 2 alpha (A - Z), and ``found`` what the projection onto the ball found beside Z.
+    """
 
     x: FloatArray
     force: FloatArray
@@ -256,7 +295,7 @@ class Point(NamedTuple):
 
     @property
     def by_edge(self) -> FloatArray:
-        """Z of every edge."""
+        """Z of every edge (m,), the mean of both directions."""
         return 0.5 * (self.z[0::2] + self.z[1::2])
 
 
@@ -268,28 +307,35 @@ class Dual:
     ``slots[k]``, which is 2e for R_ij and 2e + 1 for R_ji of edge e = (i, j).
     """
 
-    def __init__(
-        self, model: MarkovRandomField, limit: float, norm: Norm, dependency: Dependency, alpha: float
-    ) -> None:
+    def __init__(self, model: MarkovRandomField, limit: float, norm: Norm, dependency: Bound, alpha: float) -> None:
         from scipy import sparse
 
-        self.model, self.limit, self.norm, self.dependency = model, limit, norm, dependency
+        self.model = model
+        self.limit = limit
+        self.norm = norm
+        self.dependency = dependency
         self.psi = self.interaction(model.log_pairwise)
         self.effects = model.log_pairwise - self.psi
-        self.table = np.repeat(np.arange(model.num_edges), np.diff(model.pairwise_offsets))  # the edge of every entry
-        self.ball = (_InfBall if norm == "inf" else _SpectralBall)(model, limit, alpha)
+        #: The edge of every entry of the tables.
+        self.table = np.repeat(np.arange(model.num_edges), np.diff(model.pairwise_offsets))
+        self.ball: Ball = InfBall(model, limit, alpha) if norm == "inf" else SpectralBall(model, limit, alpha)
+
         entries, self.slots = _contrast_entries(model)
-        self.num_contrasts = k = len(entries)
-        values, starts = np.tile([0.5, -0.5], k), 2 * np.arange(k + 1)
-        self.contrasts = sparse.csr_matrix((values, entries.reshape(-1), starts), shape=(k, len(self.psi)))
+        k = len(entries)
+        self.num_contrasts = k
+        matrix = (np.tile([0.5, -0.5], k), entries.reshape(-1), 2 * np.arange(k + 1))
+        self.contrasts = sparse.csr_matrix(matrix, shape=(k, len(self.psi)))
         self.transposed = self.contrasts.T.tocsr()
+
         self.size = 2 * k + self.ball.num_extra
         self.lowest = np.concatenate([np.zeros(2 * k), np.full(self.ball.num_extra, -np.inf)])
         self.evaluations = 0
 
     def interaction(self, tables: FloatArray) -> FloatArray:
         """Tables without effects that do not count: for ``range``, all rows and columns get mean zero."""
-        return tables if self.dependency == "linf" else interactions(self.model, tables, self.dependency)
+        if self.dependency == "linf":
+            return tables
+        return interactions(self.model, tables, self.dependency)
 
     def dependencies(self, tables: FloatArray) -> FloatArray:
         """The bound on R of every edge, the larger of both directions."""
@@ -297,41 +343,47 @@ class Dual:
         return edge_dependencies(model, dependency=self.dependency).max(axis=1, initial=0.0)
 
     def norm_of(self, z: FloatArray) -> float:
-        """Norm of the symmetric non-negative matrix with z on the edges."""
+        """The norm of the symmetric non-negative matrix with z on the edges."""
         return matrix_norm(to_matrix(self.model, z), self.norm)
 
     def repaired(self, theta: FloatArray) -> tuple[FloatArray, float]:
         """Tables near theta that meet the bound, effects added, and their squared distance from the given ones.
 
-        Tables shrink towards their means, ``mean + s (theta - mean)``, which multiplies every contrast by s. For the
+        Tables shrink toward their means, ``mean + s (theta - mean)``, which multiplies every contrast by s. For the
         infinity norm only the tables at rows that are over the bound shrink.
         """
         theta = self.interaction(theta)
         mean = (np.bincount(self.table, theta) / np.bincount(self.table))[self.table]
         r = self.dependencies(self.effects + theta)
-        factors = np.full(len(r), self.limit / max(self.norm_of(r), self.limit))
         if self.norm == "inf":
             sums = np.asarray(to_matrix(self.model, r).sum(axis=1))
             factors = (self.limit / np.maximum(sums, self.limit))[self.model.edges].min(axis=1)
+        else:
+            factors = np.full(len(r), self.limit / max(self.norm_of(r), self.limit))
         tables = self.effects + (mean + (theta - mean) * factors[self.table])
         return tables, float(np.sum((tables - self.model.log_pairwise) ** 2))
 
     def evaluate(self, x: FloatArray, y: FloatArray) -> Point:
-        """The minimisers theta and Z, and the gradient."""
+        """The minimizers theta and Z at multipliers x for one Y, and the gradient of the dual."""
         self.evaluations += 1
-        ball, k = self.ball, self.num_contrasts
-        sigma, phi = x[:k], x[k : 2 * k]
+        sigma, phi, extra = np.split(x, [self.num_contrasts, 2 * self.num_contrasts])
+
+        # The tables.
         force = self.transposed @ (sigma - phi)
         theta = self.psi - 0.5 * force
+
+        # The matrix Z: the point of the ball next to Y + Lambda / (2 alpha).
+        ball = self.ball
         sums = np.bincount(self.slots, sigma + phi, 2 * self.model.num_edges).astype(np.float64, copy=False)
-        price = ball.spread(sums, x[2 * k :])
+        price = ball.spread(sums, extra)
         shifted = ball.target(y) + price / (2.0 * ball.alpha)
         entries, found = ball.project(shifted)
+        normal = 2.0 * ball.alpha * (shifted - entries)
         z, extra_gradient = ball.gather(entries)
+
         contrast = self.contrasts @ theta
         of_contrast = z[self.slots]
         gradient = np.concatenate([contrast - of_contrast, -contrast - of_contrast, extra_gradient])
-        normal = 2.0 * ball.alpha * (shifted - entries)
         return Point(x.copy(), force, theta, price, entries, normal, found, z, gradient)
 
     def change(self, point: Point, base: Point) -> float:
@@ -341,190 +393,42 @@ class Dual:
         ``-<Lambda, Z> + alpha ||Z - Y||^2`` the difference to the base is
         ``-<dLambda, Z_0> - <dLambda, dZ> + alpha ||dZ||^2 + <2 alpha (Z_0 - Y) - Lambda_0, dZ>``.
         """
-        ball, k, dx = self.ball, self.num_contrasts, point.x - base.x
-        force = self.transposed @ (dx[:k] - dx[k : 2 * k])
+        ball = self.ball
+        dx = point.x - base.x
+        dz = point.entries - base.entries
+        dprice = point.price - base.price
+        dsigma, dphi, _ = np.split(dx, [self.num_contrasts, 2 * self.num_contrasts])
+        force = self.transposed @ (dsigma - dphi)
         tables = float(base.gradient @ dx - 0.25 * force @ force)
-        dz, dprice = point.entries - base.entries, point.price - base.price
-        return tables + float(np.sum(ball.weights * dz * (ball.alpha * dz - dprice))) + ball.descent(point, base)
+        matrix = float(np.sum(ball.weights * dz * (ball.alpha * dz - dprice)))
+        return tables + matrix + ball.descent(point, base)
 
     def lower_bound(self, point: Point) -> float:
-        """A lower bound on the squared distance of every model that meets the bound, see the module."""
-        m, table = self.model.num_edges, self.table
+        """A lower bound on the squared distance of every model within the bound, derived at the top of the module."""
+        m = self.model.num_edges
         prices, cost = self.ball.prices(point)
-        k = self.num_contrasts
-        held = np.bincount(self.slots // 2, point.x[:k] + point.x[k : 2 * k], m)
-        slope = np.bincount(table, point.force * self.psi, m)
-        curvature = np.bincount(table, 0.25 * point.force**2, m)
+        sigma, phi, _ = np.split(point.x, [self.num_contrasts, 2 * self.num_contrasts])
+        held = np.bincount(self.slots // 2, sigma + phi, m)
+
+        # The best multiple of the multipliers of every edge, within its price.
+        slope = np.bincount(self.table, point.force * self.psi, m)
+        curvature = np.bincount(self.table, 0.25 * point.force**2, m)
         best = np.divide(slope, 2.0 * curvature, out=np.zeros(m), where=curvature > 0.0)
-        most = np.divide(prices, held, out=np.zeros(m), where=held > 0.0)
-        scale = np.clip(best, 0.0, most)
+        largest = np.divide(prices, held, out=np.zeros(m), where=held > 0.0)
+        scale = np.clip(best, 0.0, largest)
         return float(np.sum(scale * (slope - scale * curvature))) - cost
 
 
 def _contrast_entries(model: MarkovRandomField) -> tuple[IntArray, IntArray]:
-    """For every contrast its two entries (K, 2) in the flat tables, and its slot."""
-    parts, slots = [], []
-    for edges, (rows, cols), places in groups(model, "linf"):
-        pairs, along_rows = contrasts(rows, cols, "linf")[0][:, :2], rows * cols * (cols - 1) // 2
-        for direction, chosen in enumerate((pairs[:along_rows], pairs[along_rows:])):
+    """The two entries (K, 2) of every contrast in the flat tables, and the slot of every contrast."""
+    entries = []
+    slots = []
+    for edges, (num_rows, num_cols), positions in groups(model, "linf"):
+        pairs = contrasts(num_rows, num_cols, "linf")[0][:, :2]
+        num_along_rows = num_rows * num_cols * (num_cols - 1) // 2
+        for direction, of_slot in enumerate((pairs[:num_along_rows], pairs[num_along_rows:])):
             # A table of one column has no contrasts; an entry against itself still says that Z is not negative.
-            chosen = chosen if len(chosen) else np.zeros((1, 2), dtype=np.int64)
-            parts.append(places[:, chosen].reshape(-1, 2))
+            chosen = of_slot if len(of_slot) else np.zeros((1, 2), dtype=np.int64)
+            entries.append(positions[:, chosen].reshape(-1, 2))
             slots.append(np.repeat(2 * edges + direction, len(chosen)))
-    return np.concatenate(parts), np.concatenate(slots)
-
-
-class _InfBall:
-    """Rows with an l1 norm of at most c: entries 2e for (i, j) and 2e + 1 for (j, i); the extra multiplier is Gamma.
-
-    Section 5.3. A ball is the part of the dual that belongs to Z: ``min_Z -<Lambda, Z> + alpha ||Z - Y||^2`` over
-    ``||Z|| <= c``. Matrices are vectors of their free entries, with ``weights`` that make inner products those of the
-    full matrices. ``spread`` gives Lambda from the sums of sigma + phi by slot and the other multipliers, ``target`` Y
-    as entries, ``project`` the nearest point of the ball and what else was found, ``gather`` Z by slot and the gradient
-    by the other multipliers, ``descent`` is ``<N_0, Z_0 - Z>`` >= 0 for the normal ``N_0 = 2 alpha (A_0 - Z_0)`` of a
-    base point, and ``prices`` are u (m,) and K with ``sum_e u_e z_e <= K`` for every Z >= 0 of the ball.
-    """
-
-    def __init__(self, model: MarkovRandomField, limit: float, alpha: float) -> None:
-        self.model, self.limit, self.alpha = model, limit, alpha
-        self.row = model.edges.reshape(-1)
-        self.num_extra = model.num_edges
-        self.weights = np.ones(len(self.row))
-        self.order = np.argsort(self.row, kind="stable")
-        self.starts = offsets_of(np.bincount(self.row, minlength=model.num_variables))
-
-    def spread(self, sums: FloatArray, extra: FloatArray) -> FloatArray:
-        price = sums.copy()
-        price[0::2] += extra
-        price[1::2] -= extra
-        return price
-
-    def target(self, y: FloatArray) -> FloatArray:
-        return np.repeat(y, 2)
-
-    def project(self, entries: FloatArray) -> tuple[FloatArray, Any]:
-        z = np.empty_like(entries)
-        z[self.order], thresholds = shrink_rows(self.starts, entries[self.order], self.limit)
-        return z, thresholds
-
-    def gather(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return z, z[1::2] - z[0::2]
-
-    def descent(self, point: Point, base: Point) -> float:
-        # N_0 is the threshold, with a sign, where Z_0 is not zero. Written without differences of nearly equal numbers
-        # the sum is exactly zero while the supports stay the same; the precision of L-BFGS-B hangs on it.
-        threshold = 2.0 * self.alpha * base.found
-        of_entry = threshold[self.row]
-        normal = np.where(base.entries != 0.0, np.copysign(of_entry, base.entries), base.normal)
-        total = float(np.sum(of_entry * np.abs(point.entries) - normal * point.entries, where=of_entry > 0.0))
-        # Rows that have left the boundary of the ball since.
-        if (inside := (threshold > 0.0) & (point.found == 0.0)).any():
-            sums = np.bincount(self.row, np.abs(point.entries), self.model.num_variables)
-            total += float(np.sum(threshold * (self.limit - sums), where=inside))
-        return total
-
-    def prices(self, point: Point) -> tuple[FloatArray, float]:
-        of_row = 2.0 * self.alpha * point.found
-        return of_row[self.model.edges].sum(axis=1), self.limit * float(of_row.sum())
-
-
-class _SpectralBall:
-    """Symmetric matrices with eigenvalues in [-c, c]: entries of the edges, of the other pairs, of the diagonal.
-
-    The extra multiplier is Delta, for all entries but the edges (section 5.2).
-    """
-
-    def __init__(self, model: MarkovRandomField, limit: float, alpha: float) -> None:
-        self.model, self.limit, self.alpha = model, limit, alpha
-        n, m = model.num_variables, model.num_edges
-        free = np.triu(np.ones((n, n), dtype=bool), 1)
-        first, second = model.edges.T
-        free[first, second] = False
-        i, j = np.nonzero(free)
-        self.num_extra = len(i) + n
-        self.rows = np.concatenate([first, i, np.arange(n)])
-        self.cols = np.concatenate([second, j, np.arange(n)])
-        self.weights = np.concatenate([np.full(m + len(i), 2.0), np.ones(n)])
-
-    def spread(self, sums: FloatArray, extra: FloatArray) -> FloatArray:
-        # Gamma at its best makes Lambda symmetric: both entries of an edge get the mean of their sums.
-        return np.concatenate([0.5 * (sums[0::2] + sums[1::2]), extra])
-
-    def target(self, y: FloatArray) -> FloatArray:
-        return np.concatenate([y, np.zeros(self.num_extra)])
-
-    def project(self, entries: FloatArray) -> tuple[FloatArray, Any]:
-        clipped, values, vectors = clip_eigenvalues(self.matrix(entries), self.limit)
-        return clipped[self.rows, self.cols], (values, vectors)
-
-    def matrix(self, entries: FloatArray) -> FloatArray:
-        n = self.model.num_variables
-        result = np.empty((n, n))
-        result[self.rows, self.cols] = entries
-        result[self.cols, self.rows] = entries
-        return result
-
-    def gather(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        m = self.model.num_edges
-        return np.repeat(z[:m], 2), -self.weights[m:] * z[m:]
-
-    def descent(self, point: Point, base: Point) -> float:
-        # With N_0 = sum_k s_k |excess_k| v_k v_k^T, s_k = +-1, it is sum_k |excess_k| v_k^T (c I - s_k Z) v_k. Z has
-        # the eigenvectors of A and its clipped eigenvalues: that leaves a sum of terms that are all non-negative.
-        c = self.limit
-        values, vectors = base.found
-        over = np.abs(values) > c
-        overlap = (point.found[1].T @ vectors[:, over]) ** 2
-        clipped = np.clip(point.found[0], -c, c)
-        room = c - np.sign(values[over]) * clipped[:, None]
-        return float(np.sum((np.abs(values[over]) - c) * room * overlap)) * 2.0 * self.alpha
-
-    def prices(self, point: Point) -> tuple[FloatArray, float]:
-        m = self.model.num_edges
-        normal = point.normal.copy()
-        normal[:m] = np.maximum(normal[:m], 0.0)
-        nuclear = float(np.abs(np.linalg.eigvalsh(self.matrix(normal))).sum())
-        return 2.0 * normal[:m], self.limit * nuclear
-
-
-def clip_eigenvalues(matrix: FloatArray, radius: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """A symmetric matrix with its eigenvalues clipped to ``[-radius, radius]``; eigenvalues and vectors before that.
-
-    It is the matrix of spectral norm at most ``radius`` nearest to the given one in Frobenius norm, symmetric again.
-    """
-    values, vectors = np.linalg.eigh(matrix)
-    over = np.abs(values) > radius
-    if not over.any():
-        return matrix.copy(), values, vectors
-    excess = values[over] - np.copysign(radius, values[over])
-    result = matrix - (vectors[:, over] * excess) @ vectors[:, over].T
-    return 0.5 * (result + result.T), values, vectors
-
-
-@njit(cache=True)
-def shrink_rows(starts, values, radius):  # type: ignore[no-untyped-def]
-    """Entries of a sparse matrix, rows ``starts[i]:starts[i + 1]``, projected onto the l1 ball row by row; thresholds.
-
-    Every entry v of a row moves towards zero by the same threshold ``tau`` (0 for rows in the ball) and stops there,
-    ``w = sign(v) max(|v| - tau, 0)``, where ``tau`` makes the sum of ``|w|`` equal to the radius. With the magnitudes
-    in descending order and ``S_k`` the sum of the first k, ``tau = max_k (S_k - radius) / k`` (Duchi, Shalev-Shwartz,
-    Singer and Chandra, 2008).
-    """
-    result, thresholds = values.copy(), np.zeros(len(starts) - 1)
-    for i in range(len(thresholds)):
-        row = values[starts[i] : starts[i + 1]]
-        size = np.abs(row)
-        if size.sum() <= radius:
-            continue
-        # Seen from its largest entry a row keeps all digits of the answer, even where that entry dwarfs the radius.
-        # Entries more than a radius below it become zero in any case, and are raised to keep the sums small.
-        top = size.max()
-        size = np.maximum(size - top, -radius)
-        tau, total = -np.inf, 0.0
-        for count, value in enumerate(np.sort(size)[::-1]):
-            total += value
-            tau = max(tau, (total - radius) / (count + 1))
-        for k in range(len(row)):
-            result[starts[i] + k] = np.copysign(max(size[k] - tau, 0.0), row[k]) + 0.0
-        thresholds[i] = tau + top
-    return result, thresholds
+    return np.concatenate(entries), np.concatenate(slots)

@@ -1,4 +1,8 @@
-"""What intervals for a projected model say about the model before its projection: the comparison theorem."""
+"""Dobrushin's comparison theorem: how far the marginals of two models on one graph can be apart.
+
+It turns intervals for the marginals of a projected model into intervals for the model before its projection. (Tables of
+several methods on one model are made by ``inference/compare.py``.)
+"""
 
 from __future__ import annotations
 
@@ -14,29 +18,34 @@ from fastmix._memory import check_memory
 from fastmix.errors import ModelError
 from fastmix.graphs import connected_components
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.model.build import table_positions
-from fastmix.model.centre import centre_factors
+from fastmix.model.factor_forms import center_factors
+from fastmix.model.flat import table_positions
 from fastmix.theory import norms
 from fastmix.theory.bias import safe_matrix
-from fastmix.theory.dependency import DEPENDENCIES, Dependency, _table_groups, largest_entries, undefined_conditional
+from fastmix.theory.conditionals import undefined_conditional
+from fastmix.theory.dependency import DEPENDENCIES, Dependency, largest_entries
 from fastmix.theory.intervals import Intervals, finish_intervals
+from fastmix.theory.table_groups import table_groups
+from fastmix.theory.tuning import (
+    MAX_COMPARISON_STEPS,
+    MAX_COMPARISON_VISITS,
+    MIN_COMPARISON_STEPS,
+    SETTLED_CHANGE,
+)
 
 __all__ = ["ComparisonBounds", "comparison_bounds", "original_intervals"]
 
 _EPS = float(np.finfo(np.float64).eps)
-# Every step of the iteration bounds the distances: when it ends decides about tightness only.
-_SETTLED = 1e-8  # no bound falls by more, relative to itself
-_LEAST_STEPS, _MOST_STEPS, _MAX_VISITS = 200, 20_000, 1e9  # and entries of R that are visited in them
 
 
 @dataclass(frozen=True, eq=False)
 class ComparisonBounds:
-    """How far the marginals of two models can be apart."""
+    """Bounds on the distances of the marginals of two models, with advice in words."""
 
-    bounds: FloatArray  # (n,) on the total variation distance of the two marginals of every variable, at most 1
-    conditional_bounds: FloatArray  # (n,) b, on that of the two conditionals, the largest over all neighbor states
-    vacuous: BoolArray  # (n,) where the bound is 1 and says nothing
-    advice: str  # what was found, or why nothing was
+    bounds: FloatArray  # (n,) bounds on the total variation distance of the two marginals of every variable, at most 1
+    conditional_bounds: FloatArray  # (n,) the b of the theorem: bounds on the distance of the two conditionals
+    vacuous: BoolArray  # (n,) true where the bound is 1 and says nothing
+    advice: str  # the finding in words, or the reason why nothing was found
 
 
 def comparison_bounds(
@@ -44,23 +53,50 @@ def comparison_bounds(
 ) -> ComparisonBounds:
     """Bounds on the distance of the marginals of two models on the same graph (Dobrushin's comparison).
 
-    Let R bound the dependencies of the projected model, and let ``b_j`` bound the total variation distance of the two
-    conditionals of x_j under the same neighbors. Run Gibbs sampling of both models, each in equilibrium, coupled as
-    well as possible, and let ``d_i`` bound the probability that they differ at i. An update of i turns it into at most
-    ``min(1, b_i + sum_j R_ij d_j)``, so that from ``d = 1`` every step of this iteration bounds the distance of
-    the marginals. If the spectral radius of R is below 1, its limit is at most ``(I - R)^-1 b`` [1]_.
+    The theorem: let R bound the dependencies of the projected model, and let ``b_j`` bound the total variation distance
+    of the two conditionals of x_j under the same neighbors. Run Gibbs sampling of both models, each in equilibrium,
+    coupled as well as possible, and let ``d_i`` bound the probability that they differ at i. An update of i turns it
+    into at most ``min(1, b_i + sum_j R_ij d_j)``, so that from ``d = 1`` every step of this iteration bounds the
+    distance of the marginals. If the spectral radius of R is below 1, its limit is at most ``(I - R)^-1 b`` [1]_.
 
-    With ``range(v) = max v - min v``, u and T the differences of the unaries and of the tables,
-    ``b_j = tanh((range(u_j) + sum_k max_a range(T_jk[:, a])) / 4)``; factors over three or more variables count as the
-    tables do, as they are or with their parts of low order moved (:mod:`fastmix.model.centre`), whichever is less.
+    With ``range(v) = max v - min v``, u and T the differences of the unaries and of the tables, ``b_j =
+    tanh((range(u_j) + sum_k max_a range(T_jk[:, a])) / 4)``; factors over three or more variables count as the tables
+    do, as they are or with their parts of low order moved (:mod:`fastmix.model.factor_forms`), whichever is less.
 
     A pair of states that is forbidden (-inf) in both models does not count; one that is forbidden in one of them only
     gives ``b = 1`` at both its ends. Without forbidden pairs, models with equal conditionals are equal, also where R
     is large: the bound is 0 for connected parts of the graph with b = 0.
 
-    The answer is rounded upwards. Where the radius is not below 1, the iteration can still leave bounds below 1 in
-    weakly coupled parts. Time is that of about ``20 / (1 - radius)`` products with R: half a second for 100,000
-    variables and a radius of 0.9.
+    Parameters
+    ----------
+    projected, original : MarkovRandomField
+        Models with the same state counts, edges and scopes.
+    dependency : {"exact", "field", "sigmoid", "range", "l1", "linf"}
+        Bound on R, see :func:`fastmix.theory.dependency.edge_dependencies`.
+
+    Returns
+    -------
+    ComparisonBounds
+        Rounded upwards. Where the radius is not below 1, the iteration can still leave bounds below 1 in weakly coupled
+        parts.
+
+    Raises
+    ------
+    ModelError
+        If the models have different state counts, edges or scopes.
+    ValueError
+        If the dependency is unknown.
+    ResourceError
+        If there is not enough memory, or ``dependency="exact"`` is too large to enumerate.
+
+    Notes ----- Time is that of about ``20 / (1 - radius)`` products with R: half a second for 100,000 variables and a
+    radius of 0.9.
+
+    Examples
+    --------
+    >>> strong, weak = (MarkovRandomField.ising([(0, 1)], coupling=c, field=0.1) for c in (0.5, 0.4))
+    >>> comparison_bounds(weak, strong).bounds.round(2).tolist()
+    [0.08, 0.08]
 
     References
     ----------
@@ -78,11 +114,13 @@ def comparison_bounds(
     )
     if not same:
         raise ModelError(f"original must have the edges and scopes of projected, got {original!r} and {projected!r}")
-    required = 40.0 * projected.num_variables + 200.0 * projected.num_edges + 24.0 * len(projected.log_pairwise)
+    required = (
+        40.0 * projected.num_variables + 200.0 * projected.num_edges + 24.0 * float(projected.pairwise_offsets[-1])
+    )
     check_memory(required, "the comparison of the two models", "compare smaller ones")
     b = _conditional_distances(projected, original)
     matrix = safe_matrix(projected, dependency)
-    # No dependency is above 1; the factor is the one that safe_matrix put in for sums of products.
+    # No dependency is above 1. The factor is the one by which safe_matrix enlarges entries for the sums of products.
     terms = int(np.diff(matrix.indptr).max(initial=0))
     np.minimum(matrix.data, 1.0 + (terms + 8) * _EPS, out=matrix.data)
     equal = _equal_parts(projected, b)
@@ -91,8 +129,10 @@ def comparison_bounds(
     for array in (bounds, b, vacuous):
         array.setflags(write=False)
     advice = _advice(matrix, bounds, vacuous, dependency)
-    if vacuous.any() and (undefined := undefined_conditional(projected)) is not None:
-        advice = f"Nothing is known: in the projected model {undefined[1]}."
+    if vacuous.any():
+        undefined = undefined_conditional(projected)
+        if undefined is not None:
+            advice = f"Nothing is known: in the projected model {undefined[1]}."
     return ComparisonBounds(bounds, b, vacuous, advice)
 
 
@@ -109,7 +149,7 @@ def original_intervals(original: MarkovRandomField, intervals: Intervals, compar
 
 
 def _conditional_distances(projected: MarkovRandomField, original: MarkovRandomField) -> FloatArray:
-    """The vector b (n,), from above."""
+    """The vector b (n,) of bounds on the distances of the conditionals, rounded up."""
     n = projected.num_variables
     if not n:
         return np.zeros(0)
@@ -117,33 +157,43 @@ def _conditional_distances(projected: MarkovRandomField, original: MarkovRandomF
     factors = projected.log_factors, original.log_factors
     if not np.array_equal(*factors) and all(np.isfinite(values).all() for values in factors):
         # Parts of low order may have moved between the terms. Every mean of a factor is off by a few eps of its
-        # entries, and what takes them in by one more each.
-        moved = _total_ranges(centre_factors(projected), centre_factors(original))
-        size, entries = projected.structure.max_scope, int(np.diff(projected.factor_offsets).max())
+        # entries, and every table that takes one in by one eps more.
+        moved = _total_ranges(center_factors(projected), center_factors(original))
+        size = projected.structure.max_scope
+        entries = int(np.diff(projected.factor_offsets).max())
         scale = largest_entries(projected) + largest_entries(original)
         moved += 4.0 * _EPS * (size**2 + 2) * (math.log2(entries) + 8.0) * scale
         total = np.minimum(total, moved)
-    # As many roundings as terms, and those of tanh and the products.
+    # There are as many roundings as terms, and a few more in tanh and the products.
     terms = projected.adjacency.degree + np.bincount(projected.structure.scope_variables, minlength=n)
     total *= 1.0 + (terms + 8) * _EPS
     return np.minimum(np.tanh(total / 4.0) * (1.0 + 8.0 * _EPS), 1.0)
 
 
 def _total_ranges(projected: MarkovRandomField, original: MarkovRandomField) -> FloatArray:
-    """For every variable the sum over its terms of the largest range, over its states, of their difference (n,)."""
-    n, starts = projected.num_variables, projected.unary_offsets[:-1]
-    models = _without_forbidden(projected), _without_forbidden(original)
+    """For every variable (n,) the sum, over its terms, of the largest range over its states of their difference.
+
+    1. Unaries, variables of equal state counts together.
+    2. Tables of edges, those of equal shape together.
+    3. Factors over three or more variables, those of equal shape together.
+    """
+    n = projected.num_variables
+    starts = projected.unary_offsets[:-1]
+    models = (_forbid_in_tables(projected), _forbid_in_tables(original))
     with np.errstate(invalid="ignore", over="ignore"):
+        # 1. Unaries.
         total = np.empty(n)
         for count in np.unique(projected.num_states).tolist():
             which = np.flatnonzero(projected.num_states == count)
             places = starts[which] + np.arange(count)[:, None, None]
             total[which] = _ranges_of_tables(projected.log_unary[places], original.log_unary[places], 0)
+        # 2. Edges.
         ranges = np.empty((projected.num_edges, 2))
-        for (places, left), (_, right) in zip(*map(_table_groups, models), strict=True):
+        for (places, left), (_, right) in zip(*map(table_groups, models), strict=True):
             ranges[places] = np.stack([_ranges_of_tables(left, right, axis) for axis in (0, 1)], axis=1)
         for end in (0, 1):
             total += np.bincount(projected.edges[:, end], ranges[:, end], minlength=n)
+        # 3. Factors.
         for group in projected.structure.factor_groups():
             left, right = (model.log_factors[group.places] for model in models)
             for axis, variables in enumerate(group.scopes.T):
@@ -153,8 +203,8 @@ def _total_ranges(projected: MarkovRandomField, original: MarkovRandomField) -> 
     return total
 
 
-def _without_forbidden(model: MarkovRandomField) -> MarkovRandomField:
-    """The model with -inf in its tables, too, for states that the unary forbids."""
+def _forbid_in_tables(model: MarkovRandomField) -> MarkovRandomField:
+    """The model with -inf also in its tables for states that a unary forbids."""
     forbidden = model.log_unary == -np.inf
     if not forbidden.any() or not model.num_edges:
         return model
@@ -172,10 +222,13 @@ def _without_forbidden(model: MarkovRandomField) -> MarkovRandomField:
 
 
 def _ranges_of_tables(left: FloatArray, right: FloatArray, axis: int) -> FloatArray:
-    """For tables (rows, cols, k) the largest range along an axis of their difference, (k,); inf for other -inf."""
-    left_finite, right_finite = left > -np.inf, right > -np.inf
-    difference, both = left - right, left_finite & right_finite
-    high, low = difference.max(axis, initial=-np.inf, where=both), difference.min(axis, initial=np.inf, where=both)
+    """The largest range (k,) along an axis of the difference of tables (rows, cols, k); inf where their -inf differ."""
+    left_finite = left > -np.inf
+    right_finite = right > -np.inf
+    difference = left - right
+    both = left_finite & right_finite
+    high = difference.max(axis, initial=-np.inf, where=both)
+    low = difference.min(axis, initial=np.inf, where=both)
     # A difference of two numbers is off by eps/2 of itself, and so is the difference of two of these.
     size = (high - low) + 2.0 * _EPS * (np.abs(high) + np.abs(low))
     size[np.isnan(size)] = np.inf  # beyond the largest number
@@ -185,16 +238,17 @@ def _ranges_of_tables(left: FloatArray, right: FloatArray, axis: int) -> FloatAr
 
 
 def _equal_parts(model: MarkovRandomField, b: FloatArray) -> BoolArray:
-    """Variables in connected parts of the graph where b = 0 and no table forbids a pair of allowed states."""
+    """A mask (n,) of the connected parts of the graph where b = 0 and no table forbids a pair of allowed states."""
     n = model.num_variables
     differs = b > 0.0
     if differs.all():
         return np.zeros(n, dtype=bool)
-    if model.log_pairwise.size and model.log_pairwise.min() == -np.inf:
-        hard = np.minimum.reduceat(model.log_pairwise, model.pairwise_offsets[:-1]) == -np.inf
+    if model.tables_forbid:
+        hard = model.least_of_tables() == -np.inf
         differs[model.edges[hard].ravel()] = True
-    for scope, table in model.factors if model.has_forbidden else ():
-        differs[scope] |= bool(table.min() == -np.inf)
+    if model.has_forbidden:
+        for scope, table in model.factors:
+            differs[scope] |= bool(table.min() == -np.inf)
     count, part = connected_components(n, model.edges)
     touched = np.zeros(count, dtype=bool)
     touched[part[differs]] = True
@@ -202,17 +256,19 @@ def _equal_parts(model: MarkovRandomField, b: FloatArray) -> BoolArray:
 
 
 def _fixed_point(matrix: Any, b: FloatArray, equal: BoolArray) -> FloatArray:
-    """The largest fixed point of ``d = min(1, b + R d)``, from above."""
+    """An upper bound on the largest fixed point of ``d = min(1, b + R d)``; it is 0 in ``equal`` parts."""
     bounds = np.where(equal, 0.0, 1.0)
-    for _ in range(int(np.clip(_MAX_VISITS / (matrix.nnz + len(b) + 1), _LEAST_STEPS, _MOST_STEPS))):
+    affordable = MAX_COMPARISON_VISITS / (matrix.nnz + len(b) + 1)
+    for _ in range(int(np.clip(affordable, MIN_COMPARISON_STEPS, MAX_COMPARISON_STEPS))):
         before = bounds
         bounds = np.minimum(before, (b + matrix @ before) * (1.0 + 2.0 * _EPS))
-        if (bounds >= (1.0 - _SETTLED) * before).all():
+        if (bounds >= (1.0 - SETTLED_CHANGE) * before).all():
             break
     return bounds
 
 
 def _advice(matrix: Any, bounds: FloatArray, vacuous: BoolArray, dependency: str) -> str:
+    """The finding in words: how far the marginals can be apart, or why nothing is known."""
     if not vacuous.any():
         return (
             f"The marginals of the two models are at most {bounds.max(initial=0.0):.3g} apart in total variation, "

@@ -65,9 +65,14 @@ def check_against_naive(
         states = random_states(model, num_chains, seed)
     for estimator in estimators:
         engine = make_chains(
-            model, num_chains=num_chains, seed=seed, kernel=kernel, launch=launch, group_size=group_size,
+            model,
+            num_chains=num_chains,
+            seed=seed,
+            kernel=kernel,
+            launch=launch,
+            group_size=group_size,
             estimator=estimator,
-        )  # fmt: skip
+        )
         engine.set_states(states)
         assert np.array_equal(engine.get_states(), states)
         naive = NaiveCuda(model, states, kernel, key_of(engine))

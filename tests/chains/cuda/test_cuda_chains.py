@@ -119,7 +119,7 @@ def test_another_model_on_the_same_graph(kernel):
     naive.sweep()
     naive.sweep()
     assert engine.get_states().tolist() == naive.x
-    with pytest.raises(ValueError, match=r"thetas must have .* parameters and make 1 sets, got 8 and 1"):
+    with pytest.raises(ValueError, match=r"thetas.*8 and 1"):
         engine.load(MarkovRandomField.ising([(0, 1)], 1.0).parameters)
 
 
@@ -149,7 +149,7 @@ def test_sets_of_parameters(kernel, width, launch):
 
 
 def test_sets_that_no_kernel_holds_are_refused():
-    with pytest.raises(ValueError, match="num_chains must be a multiple of 32 for several sets, got 8"):
+    with pytest.raises(ValueError, match=r"num_chains.*32.*got 8"):
         CudaChains(lopsided_binary().structure, num_chains=8, num_sets=2, seed=3)
     with pytest.raises(NotImplementedError):
         Chains.exchange_rounds(make_chains(lopsided_binary(), num_chains=4), 1)
@@ -196,11 +196,18 @@ def test_edge_marginals_of_many_states(average):
 
 @pytest.mark.parametrize("estimator", ["rao-blackwell", "counts"])
 def test_edge_marginals_mean_what_they_mean_on_the_cpu(estimator, monkeypatch):
-    monkeypatch.setattr(cuda_device, "_THREADS", dict.fromkeys(cuda_device._THREADS, 1))  # see SMALL
+    monkeypatch.setattr(cuda_device, "BLOCK_THREADS", dict.fromkeys(cuda_device.BLOCK_THREADS, 1))  # see SMALL
     result = sample(
-        lopsided(), num_chains=4, num_sweeps=2, burn_in=0, num_draws=2, edge_marginals=True, backend="cuda", seed=1,
+        lopsided(),
+        num_chains=4,
+        num_sweeps=2,
+        burn_in=0,
+        num_draws=2,
+        edge_marginals=True,
+        backend="cuda",
+        seed=1,
         estimator=estimator,
-    )  # fmt: skip
+    )
     averages = estimator == "rao-blackwell"
     assert result.stats["edge_marginals"] == ("conditional averages" if averages else "counts of pairs")
     assert result.provenance["device"] == cuda_available()[1]
@@ -223,14 +230,14 @@ def test_edge_marginals_mean_what_they_mean_on_the_cpu(estimator, monkeypatch):
 
 def test_requests_that_cannot_be_met_are_refused():
     model = lopsided()
-    with pytest.raises(UnfitMethodError, match="schedule must be systematic on the GPU"):
+    with pytest.raises(UnfitMethodError, match="schedule"):
         sample(model, num_chains=4, num_sweeps=2, burn_in=0, schedule="random", backend="cuda")
-    with pytest.raises(ValueError, match="group_size must divide num_chains, 10, got 4"):
+    with pytest.raises(ValueError, match=r"group_size.*10.*got 4"):
         make_chains(model, num_chains=10, seed=0, group_size=4)
     full = SimpleNamespace(current_context=lambda: SimpleNamespace(get_memory_info=lambda: (100, 1000)))
-    with pytest.raises(ResourceError, match=r"needs 200 B of its memory, over the limit of 95 B") as caught:
+    with pytest.raises(ResourceError, match=r"200 B.*95 B") as caught:
         cuda_device.check_memory(full, 200.0)
     assert (caught.value.required_bytes, caught.value.limit_bytes) == (200, 95)
     grid = MarkovRandomField.ising([(0, 1)], 1.0)
-    with pytest.raises(ResourceError, match=r"fewer than 2\^32 words of 32 states, and 100,000,000,000 chains"):
+    with pytest.raises(ResourceError, match="100,000,000,000 chains"):
         make_chains(grid, num_chains=10**11, seed=0, group_size=10**11)

@@ -155,7 +155,7 @@ def test_one_chain_of_a_large_model():
     engine = make_chains(model, num_chains=1, seed=3)
     assert engine.kernel == "field"
     assert engine._launch.grid_y > 1
-    engine.set_states(draw_exact(grid, num_draws=copies, seed=1).reshape(1, -1))
+    engine.set_states(draw_exact(grid, num_draws=copies, seed=1).states.reshape(1, -1))
     engine.sweep(50, collect=True)
     means = (engine.take_sums()[1::2, 0] / 50).reshape(copies, 256)
     error = means.std(axis=0, ddof=1) / np.sqrt(copies)

@@ -32,7 +32,7 @@ def test_a_missing_package_is_named(monkeypatch):
     usable, reason = cuda_available()
     assert not usable
     assert reason == f"the package numba-cuda is not installed: {INSTALL_EXTRA.format(extra='gpu')}"
-    with pytest.raises(UnfitMethodError, match=r"^backend must be cpu here, got cuda: the package numba-cuda is not"):
+    with pytest.raises(UnfitMethodError, match=r"^backend.*numba-cuda"):
         make_chains(lopsided(), num_chains=4, seed=0)
 
 
@@ -81,11 +81,11 @@ def test_kernels_are_chosen_for_the_model(monkeypatch):
     assert choose(potts, 1) == choose(lopsided(), 100) == "table"
     assert choose(MarkovRandomField.from_factors([], []), 5) == "table"
     assert (choose(grid, 4, 2), choose(dense_binary(), 100, 2)) == ("packed", "table")
-    monkeypatch.setattr(cuda_device, "_TABLE_ENTRIES", 3)
+    monkeypatch.setattr(cuda_device, "MAX_DEVICE_TABLE_ENTRIES", 3)
     assert choose(potts, 1) == "logit"
-    monkeypatch.setattr(cuda_device, "_RUNG_ENTRIES", 3)
+    monkeypatch.setattr(cuda_device, "MAX_SET_TABLE_ENTRIES", 3)
     assert choose(dense_binary(), 100, 2) == "packed-field"
-    with pytest.raises(UnfitMethodError, match="tables of all patterns of neighbors"):
+    with pytest.raises(UnfitMethodError, match=r"^backend.*256"):
         choose(potts, 4, 2)
 
 
@@ -110,7 +110,7 @@ def test_groups_keep_the_sums_small():
         size = choose_group_size(model.structure, chains)
         assert chains % size == size % unit == 0
         assert len(model.log_unary) * chains // size <= 2**26
-    with pytest.raises(ValueError, match="num_chains must be a multiple of 32 for so many chains on the GPU"):
+    with pytest.raises(ValueError, match=r"num_chains.*32"):
         choose_group_size(grid.structure, 10**6 + 1)
 
 
@@ -148,7 +148,7 @@ def test_codes_are_used_where_few_do(monkeypatch):
         assert (weights.reshape(4, -1)[len(expected) :, place] == 0).all()
     star = MarkovRandomField.ising([(0, i) for i in range(1, 20)], 1.0)
     assert chain_layout.Layout(star.structure).codes is None  # mostly padding
-    monkeypatch.setattr(chain_layout, "_MOST_CODES", 100)
+    monkeypatch.setattr(chain_layout, "MAX_CODES", 100)
     scattered = ising_regular(200, 3, coupling_max=1.0, seed=1)
     assert chain_layout.Layout(scattered.structure).codes is None
 

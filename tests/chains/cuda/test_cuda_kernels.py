@@ -51,14 +51,17 @@ def test_generator_gives_the_published_numbers():
         ((0, 0, 0, 0), (0, 0)): (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8),
         ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2): (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD),
         ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)): (
-            0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1,
+            0xD16CFE09,
+            0x94FDCCEB,
+            0x5001E420,
+            0x24126EA1,
         ),
-    }  # fmt: skip
+    }
     from numba import cuda
 
-    from fastmix.chains.cuda import kernels as cuda_kernels
+    from fastmix.chains.cuda import random_kernels
 
-    draw = cuda_kernels.philox
+    draw = random_kernels.philox
 
     @cuda.jit
     def kernel(counter, key, out):
@@ -186,11 +189,9 @@ def test_many_states():
     rng = np.random.default_rng(1)
     model = MarkovRandomField.from_tables(
         [rng.normal(size=300), rng.normal(size=2)], [(0, 1)], [rng.normal(size=(300, 2))]
-    )  # fmt: skip
+    )
     check_against_naive(model, "logit", num_chains=2, launch=SMALL, num_sweeps=1)
-    wide = MarkovRandomField.from_tables(
-        rng.normal(size=(4, 7)), [(0, 1), (0, 2), (0, 3)], rng.normal(size=(3, 7, 7))
-    )  # fmt: skip
+    wide = MarkovRandomField.from_tables(rng.normal(size=(4, 7)), [(0, 1), (0, 2), (0, 3)], rng.normal(size=(3, 7, 7)))
     check_against_naive(
         wide, "table", num_chains=2, launch=SMALL, num_sweeps=1
     )  # 343 patterns, more than a byte numbers
@@ -204,7 +205,7 @@ def test_colors_longer_than_a_group_of_places():
         check_against_naive(model, "field", num_chains=1, launch=launch, num_sweeps=1, estimators=["counts"])
 
 
-def cancelling() -> MarkovRandomField:
+def canceling() -> MarkovRandomField:
     """Log-odds of variable 0 that are small differences of numbers of 3e8, in which single precision errs by 30."""
     large = 1e9 / 3
     tables = [[[0.0, 0.0], [0.0, -large / 6 + 0.05]]] * 6
@@ -226,10 +227,10 @@ def sabotage(monkeypatch, index, change):
 @pytest.mark.parametrize(("kernel", "index"), [("packed-field", 3), ("field", 5)])
 def test_the_doubtful_are_computed_in_double_precision(kernel, index, monkeypatch):
     options = {"num_chains": 12, "num_sweeps": 2, "launch": SMALL, "estimators": ["counts"]}
-    check_against_naive(cancelling(), kernel, **options)
+    check_against_naive(canceling(), kernel, **options)
     sabotage(monkeypatch, index, np.zeros_like)
     with pytest.raises(AssertionError):
-        check_against_naive(cancelling(), kernel, **options)
+        check_against_naive(canceling(), kernel, **options)
 
 
 @pytest.mark.parametrize(("kernel", "lanes"), [("packed", 1), ("packed", 32), ("table", 1)])
@@ -298,10 +299,10 @@ def test_complete_graphs_have_a_thread_for_every_chain(monkeypatch):
 
     simulated = getattr(numba.config, "ENABLE_CUDASIM", False)
     if simulated:
-        monkeypatch.setattr(field_kernels, "_HELD", 2 * 32)
+        monkeypatch.setattr(field_kernels, "HELD_TABLES", 2 * 32)
     num_sweeps = 1 if simulated else 2
     complete = dense_binary(10 if simulated else 70)
-    for model in (complete, cancelling()):
+    for model in (complete, canceling()):
         states = random_states(model, 33)
         engine = CudaChains(model.structure, num_chains=33, seed=7, kernel="packed-field", estimator=None)
         if model is complete:
@@ -323,9 +324,14 @@ def test_complete_graphs_have_a_thread_for_every_chain(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "make", "num_chains"), [("packed", binary_triples, 35), ("table", binary_triples, 6),
-                                       ("table", mixed_factors, 6), ("table", mixed_factors, 1)],
-)  # fmt: skip
+    ("kernel", "make", "num_chains"),
+    [
+        ("packed", binary_triples, 35),
+        ("table", binary_triples, 6),
+        ("table", mixed_factors, 6),
+        ("table", mixed_factors, 1),
+    ],
+)
 def test_factors_match_the_naive_sampler(kernel, make, num_chains):
     check_against_naive(make(), kernel, num_chains=num_chains, num_sweeps=2, launch=SMALL, seed=3)
 
@@ -356,14 +362,14 @@ def test_a_factor_that_is_left_out_is_noticed(monkeypatch):
 
 
 def test_samples_of_factors(monkeypatch):
-    monkeypatch.setattr(cuda_device, "_THREADS", dict.fromkeys(cuda_device._THREADS, 1))  # see SMALL
+    monkeypatch.setattr(cuda_device, "BLOCK_THREADS", dict.fromkeys(cuda_device.BLOCK_THREADS, 1))  # see SMALL
     model = mixed_factors(0.5)
     result = sample(model, num_chains=8, num_sweeps=60, burn_in=5, backend="cuda", seed=1)
     assert result.stats["backend"] == f"cuda ({cuda_available()[1]})"
     error = np.abs(result.node_marginals - infer(model, method="exact").node_marginals)
     assert (error <= 6 * result.std_error + 1e-6).all()
-    monkeypatch.setattr(cuda_device, "_TABLE_ENTRIES", 10)
-    with pytest.raises(UnfitMethodError, match="a model with factors over three or more variables, got cuda: the GPU"):
+    monkeypatch.setattr(cuda_device, "MAX_DEVICE_TABLE_ENTRIES", 10)
+    with pytest.raises(UnfitMethodError, match=r"^backend.*factors"):
         sample(model, num_chains=8, num_sweeps=2, burn_in=0, backend="cuda")
     assert "tables of all patterns" in sample(model, num_sweeps=50, seed=0, backend="auto").stats["backend"]
 

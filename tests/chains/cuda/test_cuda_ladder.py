@@ -13,9 +13,9 @@ from fastmix.chains.cuda.device import Launch, cuda_available
 from fastmix.chains.cuda.exchange_kernels import EXCHANGE_TAG
 from fastmix.graphs import complete_edges
 from fastmix.instances import random_tables
-from fastmix.methods.tempering import api
-from fastmix.methods.tempering.ladder import CudaLadder, make_path
 from fastmix.model import MarkovRandomField
+from fastmix.sampling.tempering import temper as api
+from fastmix.sampling.tempering.ladder import CudaLadder, make_path
 from oracle import MASK
 from oracle.cuda import philox, uniform
 from oracle.ladder import NaiveLadder
@@ -68,13 +68,19 @@ def small_ladder(path, seed=3):
     return CudaLadder(path, seed=seed, launch=Launch(1, 1, 8))
 
 
-@pytest.mark.parametrize(("make", "kernel"), [
-    (binary_model, "packed"), (mixed_model, "table"), (factor_model, "table"), (dense_model, "packed-field"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "kernel"),
+    [
+        (binary_model, "packed"),
+        (mixed_model, "table"),
+        (factor_model, "table"),
+        (dense_model, "packed-field"),
+    ],
+)
 def test_rounds_are_those_of_the_naive_ladder(make, kernel, monkeypatch):
     if kernel == "packed-field":
-        monkeypatch.setattr(cuda_device, "_RUNG_ENTRIES", 3)
-        monkeypatch.setitem(exchange_kernels._NOTED, kernel, 8)  # fewer than there are terms
+        monkeypatch.setattr(cuda_device, "MAX_SET_TABLE_ENTRIES", 3)
+        monkeypatch.setitem(exchange_kernels.NOTED_WORDS, kernel, 8)  # fewer than there are terms
         exchange_kernels.rounds_kernel.cache_clear()
     model = make()
     path = make_path(model)
@@ -104,16 +110,22 @@ def test_rounds_are_those_of_the_naive_ladder(make, kernel, monkeypatch):
 
 def test_shared_memory_is_that_of_every_device():
     # Arrays of fixed sizes have 48 KiB on devices before Hopper, where a larger kernel cannot be linked.
-    words = field_kernels._HELD_NUMBERS + exchange_kernels._NOTED["packed-field"] + 1
-    assert 4 * words + 8 * exchange_kernels._MOST_SWEEPING <= 48 << 10
+    words = field_kernels.HELD_NUMBERS + exchange_kernels.NOTED_WORDS["packed-field"] + 1
+    assert 4 * words + 8 * exchange_kernels.MAX_ROUND_THREADS <= 48 << 10
 
 
 def test_the_result_names_the_device(monkeypatch):
     monkeypatch.setattr(api, "CudaLadder", small_ladder)
     result = temper(
-        mixed_model(), num_replicas=2, num_ensembles=2, num_sweeps=2, burn_in=2, backend="cuda", seed=0,
+        mixed_model(),
+        num_replicas=2,
+        num_ensembles=2,
+        num_sweeps=2,
+        burn_in=2,
+        backend="cuda",
+        seed=0,
         edge_marginals=True,
-    )  # fmt: skip
+    )
     assert result.stats["edge_marginals"] == "conditional averages"
     assert result.provenance["device"] == cuda_available()[1]
     assert result.stats["backend"] == f"cuda ({cuda_available()[1]})"
@@ -122,18 +134,18 @@ def test_the_result_names_the_device(monkeypatch):
 
 def test_ladders_must_fill_words():
     path = make_path(binary_model())
-    with pytest.raises(ValueError, match="group_size must divide num_chains, 3, got 32"):
+    with pytest.raises(ValueError, match=r"group_size.*3.*got 32"):
         small_ladder(path).set_rungs(POSITIONS, np.zeros((3, 3, 3), dtype=np.int64))
 
 
 def test_what_the_device_cannot_do_is_refused():
-    with pytest.raises(UnfitMethodError, match="backend must be cpu for tempering with houdayer"):
+    with pytest.raises(UnfitMethodError, match=r"^backend.*houdayer"):
         temper(binary_model(), moves=["houdayer"], backend="cuda")
-    with pytest.raises(UnfitMethodError, match="without edges"):
+    with pytest.raises(UnfitMethodError, match="edges"):
         temper(MarkovRandomField.ising([], 1.0, num_variables=2), backend="cuda")
     dense = MarkovRandomField.potts(complete_edges(30), 0.1, 3)
-    with pytest.raises(UnfitMethodError, match="tables of all patterns of neighbors"):
+    with pytest.raises(UnfitMethodError, match=r"^backend.*256"):
         temper(dense, backend="cuda")
     wide = MarkovRandomField.from_factors([2] * 30, [((0, i, i + 1), np.ones((2, 2, 2))) for i in range(1, 29)])
-    with pytest.raises(UnfitMethodError, match="a model with factors over three or more variables, got cuda: the GPU"):
+    with pytest.raises(UnfitMethodError, match=r"^backend.*factors"):
         temper(wide, backend="cuda")

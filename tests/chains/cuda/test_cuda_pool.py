@@ -45,8 +45,8 @@ CHAINS = 35  # not a whole number of words, and not of any group of chains
 def few_blocks(monkeypatch):
     """In the simulator blocks take longer than what they do: few of them, which go through all the work in turns."""
     if SIMULATED:
-        monkeypatch.setattr(cuda_reading, "_BLOCKS", 3)
-        monkeypatch.setattr(cuda_reading, "_MOST_BLOCKS", 3)
+        monkeypatch.setattr(cuda_reading, "MAX_READING_BLOCKS", 3)
+        monkeypatch.setattr(cuda_reading, "MAX_GRID", 3)
 
 
 MODELS = {"packed": lopsided_binary, "packed-field": dense_binary, "table": mixed_states}
@@ -125,8 +125,8 @@ def test_covariances_are_those_of_the_cpu(kernel, monkeypatch):
     for given in ([whole_patch(one.structure)], patches):
         np.testing.assert_allclose(one.covariances(change, given), two.covariances(change, given), rtol=0, atol=1e-12)
     # The same in batches of two patches, each of them in several pieces.
-    monkeypatch.setattr(cuda_reading, "_BATCH_NUMBERS", 2 * CHAINS)
-    monkeypatch.setattr(cuda_reading, "_LEAST_TERMS", 2)
+    monkeypatch.setattr(cuda_reading, "MAX_BATCH_ENERGIES", 2 * CHAINS)
+    monkeypatch.setattr(cuda_reading, "MIN_PIECE_TERMS", 2)
     found = one.covariances(change, list(patches))
     batches = one._batches[1]
     assert len(batches) == -(-len(patches) // 2)
@@ -154,7 +154,7 @@ def test_factors_are_read_as_on_the_cpu(kernel, model):
 def test_sweeps_follow_the_new_parameters(kernel, monkeypatch):
     model = MODELS.get(kernel, mixed_states)()
     if kernel == "logit":
-        monkeypatch.setattr(cuda_device, "_TABLE_ENTRIES", 0)
+        monkeypatch.setattr(cuda_device, "MAX_DEVICE_TABLE_ENTRIES", 0)
     pool = make(model, seed=3)
     assert pool.kernel == kernel
     pool.set_states(random_states(model, CHAINS))
@@ -213,7 +213,7 @@ def test_log_z_is_estimated(method):
 
 def test_a_short_descent_ends_within_the_bound(monkeypatch):
     if SIMULATED:
-        monkeypatch.setattr(cuda_device, "_THREADS", dict.fromkeys(cuda_device._THREADS, 1))  # see SMALL
+        monkeypatch.setattr(cuda_device, "BLOCK_THREADS", dict.fromkeys(cuda_device.BLOCK_THREADS, 1))  # see SMALL
     model = ising_grid(2, 2, coupling_max=2.0, seed=0)
     divergence = ReversedKL(
         pool_size=9, num_starts=2, start_steps=1, annealing_sweeps=2, population_sweeps=2, backend="cuda"

@@ -17,8 +17,8 @@ LEAST = {
     "test_cuda_chains": 25,
     "test_cuda_ladder": 6,
     "test_cuda_pool": 18,
-    "../../learning/test_machines": 7,
-    "../../learning/test_products_cuda": 8,
+    "../../learning/test_rbm": 7,
+    "../../learning/cuda/test_products": 8,
 }
 
 

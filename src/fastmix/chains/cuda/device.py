@@ -1,4 +1,4 @@
-"""Whether a CUDA device can be used, how much memory it has, and how chains are spread over it."""
+"""The CUDA device: whether one can be used, its memory, and the choice of kernels and launches for chains on it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,40 @@ from typing import Any, Literal
 
 from fastmix._checks import INSTALL_EXTRA
 from fastmix._memory import format_bytes
+from fastmix.chains.tuning import (
+    BLOCK_THREADS,
+    GROUPED_SUMS,
+    LADDER_BLOCKS,
+    MANY_GROUPS,
+    MAX_COLOR_ROUNDS,
+    MAX_DEVICE_TABLE_ENTRIES,
+    MAX_SET_TABLE_ENTRIES,
+    MAX_SUMS,
+    MAX_WORDS_PER_THREAD,
+    MIN_PACKED_CHAINS,
+    SHARED_COLOR_THREADS,
+    USABLE_MEMORY,
+)
 from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.model.structure import Structure
 
 __all__ = [
-    "CudaKernel", "Launch", "check_memory", "choose_cuda_kernel", "choose_group_size", "cuda_available",
-    "is_simulated", "num_multiprocessors", "plan_launch", "require_cuda", "start_kernel",
-]  # fmt: skip
+    "CudaKernel",
+    "Launch",
+    "check_memory",
+    "choose_cuda_kernel",
+    "choose_group_size",
+    "cuda_available",
+    "is_simulated",
+    "num_multiprocessors",
+    "plan_launch",
+    "require_cuda",
+    "start_kernel",
+]
 
 CudaKernel = Literal["packed", "packed-field", "field", "table", "logit"]
 
-_PACKED_CHAINS = 8  # from here on 32 chains in a word cost less than a byte each
-_TABLE_ENTRIES = 1 << 25  # 128 MiB of thresholds; beyond, conditionals are computed at every update
-_RUNG_ENTRIES = 4e6  # the same for each of several sets: with a hundred they take 1.6 GB
-_WIDE = 4  # words of 32 chains that a thread updates side by side, given enough of them
-# Threads of a block, as measured; fewer where a thread holds many registers.
-_THREADS: dict[str, int] = {"packed": 512, "packed-field": 256, "field": 256, "table": 512, "logit": 256}
-_SITES: dict[str, int] = {"field": 4}  # sites that a thread updates at once, otherwise one
-# Threads of a block with several sets: over units, over sites.
-_SEVERAL = {"packed": (4, 64), "packed-field": (1, 32), "table": (32, 16)}
-_SPREAD = 3  # rounds of a block through a color beyond which a color is shared between blocks: waiting costs as much
-_SHARED_THREADS = 256  # of a block then
-_RESERVE = 0.95  # of the free memory that may be used
-# Sums of all chains together from which on chains are added up in groups where there are many (to read the sums then
-# takes longer than to make them), and always; and groups that are many.
-_GROUPED_ENTRIES, _MOST_ENTRIES, _MANY_GROUPS = 1 << 23, 1 << 26, 512
+_SITES_PER_THREAD: dict[str, int] = {"field": 4}  # sites that a thread updates at once, otherwise one
 
 
 def cuda_available() -> tuple[bool, str]:
@@ -62,7 +71,13 @@ def cuda_available() -> tuple[bool, str]:
 
 
 def require_cuda() -> Any:
-    """The module ``numba.cuda``, or an :class:`UnfitMethodError` with the reason why there is none to use."""
+    """The module ``numba.cuda``.
+
+    Raises
+    ------
+    UnfitMethodError
+        If no device can be used; it says why.
+    """
     usable, reason = cuda_available()
     if not usable:
         raise UnfitMethodError(f"backend must be cpu here, got cuda: {reason}")
@@ -72,7 +87,7 @@ def require_cuda() -> Any:
 
 
 def start_kernel(kernel: Any, shape: Any, *arguments: Any) -> None:
-    """Launch a kernel; that few blocks do not fill the device is known, and no reason for a warning."""
+    """Launch a kernel, without Numba's warning that few blocks do not fill the device."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*will likely result in GPU under-utilization")
         kernel[shape](*arguments)
@@ -89,8 +104,8 @@ def num_multiprocessors(cuda: Any) -> int:
 
 
 def check_memory(cuda: Any, required: float) -> None:
-    """A :class:`ResourceError` with the bytes needed and allowed if that is more than the device has free."""
-    allowed = float(cuda.current_context().get_memory_info()[0]) * _RESERVE
+    """Refuse what needs more bytes than the device has free, with a :class:`ResourceError` that has both numbers."""
+    allowed = float(cuda.current_context().get_memory_info()[0]) * USABLE_MEMORY
     if required > allowed:
         raise ResourceError(
             f"sampling on the GPU needs {format_bytes(required)} of its memory, over the limit of "
@@ -105,10 +120,10 @@ def choose_cuda_kernel(
 ) -> CudaKernel:
     """The kernel for a structure, a number of chains, one or several sets of parameters, with or without -inf.
 
-    ``packed`` and ``packed-field`` hold 32 chains of a binary variable in a word, for at most four neighbors (from
-    tables) and for any number (from log-odds); ``field`` is for few chains of binary variables; ``table`` (up to 256
-    states) and ``logit`` are with and without pattern tables. Factors over three or more variables are held by tables
-    only.
+    ``packed`` and ``packed-field`` hold 32 chains of a binary variable in a word: the first for at most four neighbors
+    (from tables), the second for any number (from log-odds). ``field`` is for few chains of binary variables. ``table``
+    reads tables of all patterns of neighbors, for up to 256 states; ``logit`` needs none. Only tables hold factors over
+    three or more variables.
 
     Raises
     ------
@@ -125,16 +140,18 @@ def choose_cuda_kernel(
     >>> choose_cuda_kernel(potts_grid(4, 4, coupling_max=1.0, seed=0).structure, 1000)
     'table'
     """
-    entries, factors = structure.pattern_entries, structure.num_factors > 0
+    entries = structure.pattern_entries
+    factors = structure.num_factors > 0
     if structure.num_variables and bool((structure.num_states == 2).all()):
         linear = not forbidden and not factors
-        if linear and num_sets == 1 and num_chains < _PACKED_CHAINS:
+        if linear and num_sets == 1 and num_chains < MIN_PACKED_CHAINS:
             return "field"
         if structure.adjacency.max_degree <= 4 and not (factors and num_sets > 1):
             return "packed"
-        if linear and (num_sets == 1 or entries > _RUNG_ENTRIES):
+        if linear and (num_sets == 1 or entries > MAX_SET_TABLE_ENTRIES):
             return "packed-field"
-    most, where = (_RUNG_ENTRIES, " for every rung") if num_sets > 1 else (_TABLE_ENTRIES, "")
+    most: float = MAX_SET_TABLE_ENTRIES if num_sets > 1 else MAX_DEVICE_TABLE_ENTRIES
+    where = " for every rung" if num_sets > 1 else ""
     fit = entries <= most and structure.num_states.max(initial=1) <= 256
     if not fit and (factors or num_sets > 1):
         what = "a model with factors over three or more variables" if factors else "tempering this model"
@@ -146,10 +163,10 @@ def choose_cuda_kernel(
 
 
 def choose_group_size(structure: Structure, num_chains: int, *, forbidden: bool = False) -> int:
-    """How many chains to add up together: 1, or for many chains a divisor of their number that keeps the sums small.
+    """The number of chains to add up together: 1, or for many chains a divisor of their number that keeps sums small.
 
-    Sums take 16 bytes an entry and chain on the host, and more on the device. Groups are made of 32 chains, or of four
-    where states are not binary, or of multiples of these.
+    Sums take 16 bytes per entry and chain on the host, and more on the device. Groups have 32 chains, or four where
+    states are not binary, or multiples of these.
 
     Raises
     ------
@@ -164,38 +181,38 @@ def choose_group_size(structure: Structure, num_chains: int, *, forbidden: bool 
     (1, 32)
     """
     entries = int(structure.unary_offsets[-1])
-    if entries * num_chains <= _GROUPED_ENTRIES:
+    if entries * num_chains <= GROUPED_SUMS:
         return 1
     unit = 32 if choose_cuda_kernel(structure, num_chains, forbidden=forbidden).startswith("packed") else 4
     units, rest = divmod(num_chains, unit)
-    if entries * num_chains <= _MOST_ENTRIES and (rest or units < _MANY_GROUPS):
+    if entries * num_chains <= MAX_SUMS and (rest or units < MANY_GROUPS):
         return 1
     if rest:
         raise ValueError(
             f"num_chains must be a multiple of {unit} for so many chains on the GPU, whose sums are kept in groups, "
             f"got {num_chains}"
         )
-    least = max(1, -(-entries * num_chains // (_MOST_ENTRIES * unit)))
+    least = max(1, -(-entries * num_chains // (MAX_SUMS * unit)))
     size = next((k for k in range(least, units + 1) if units % k == 0), units)
     return unit * size
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is spread over the device."""
+    """The shape of a launch: how chains and sites are spread over threads and blocks."""
 
     wide: int  # words of 32 chains side by side in a thread; 1 for kernels other than ``packed``
     block_x: int  # threads of a block over chains, or words of chains
-    block_y: int  # and over the sites of a color
+    block_y: int  # threads of a block over the sites of a color
     grid_y: int = 1  # blocks that share a color; more than one needs a cooperative launch
 
 
 def plan_launch(
     kernel: CudaKernel, units: int, largest_color: int, multiprocessors: int, *, several: bool = False
 ) -> Launch:
-    """A launch that keeps all multiprocessors busy, for units of chains that a thread updates.
+    """The launch that keeps all multiprocessors busy, for ``units`` of chains that a thread updates.
 
-    With ``several`` sets of parameters its shape is fixed: words side by side in a thread would read the same tables,
+    With ``several`` sets of parameters the shape is fixed: words side by side in a thread would read the same tables,
     and every other shape would be compiled anew when the number of sets changes.
 
     Examples
@@ -209,18 +226,18 @@ def plan_launch(
     >>> plan_launch("packed", 832, 32, 132, several=True)
     Launch(wide=1, block_x=4, block_y=32, grid_y=1)
     """
-    tasks = -(-max(1, largest_color) // _SITES.get(kernel, 1))
+    tasks = -(-max(1, largest_color) // _SITES_PER_THREAD.get(kernel, 1))
     enough = 1 << (tasks - 1).bit_length()  # the power of two above
     if several:
-        block_x, block_y = _SEVERAL[kernel]
+        block_x, block_y = LADDER_BLOCKS[kernel]
         return Launch(1, block_x, min(block_y, enough))
     share = 1 << (max(1, int(units) // multiprocessors).bit_length() - 1)
     block_x = min(32, share)
-    wide = min(_WIDE, share // block_x) if kernel == "packed" else 1
-    block_y = min(max(1, _THREADS[kernel] // block_x), max(32 // block_x, enough))
+    wide = min(MAX_WORDS_PER_THREAD, share // block_x) if kernel == "packed" else 1
+    block_y = min(max(1, BLOCK_THREADS[kernel] // block_x), max(32 // block_x, enough))
     blocks = -(-units // (block_x * wide))
     grid_y = 1
-    if blocks < multiprocessors and tasks > _SPREAD * block_y:
-        block_y = min(block_y, _SHARED_THREADS // block_x)
+    if blocks < multiprocessors and tasks > MAX_COLOR_ROUNDS * block_y:
+        block_y = min(block_y, SHARED_COLOR_THREADS // block_x)
         grid_y = -(-tasks // block_y)
     return Launch(wide, block_x, block_y, grid_y)

@@ -1,5 +1,8 @@
-"""CUDA kernels of replica exchange: whole rounds in one launch. States and terms as in ``reading_kernels.py``."""
-# Types inside kernels are those of their compiler.
+"""CUDA kernels of replica exchange: whole rounds in one launch.
+
+States and terms are laid out as ``reading_kernels.py`` describes.
+"""
+# Types inside kernels are those of their compiler, which mypy does not know.
 # mypy: ignore-errors
 # ruff: noqa: ARG001
 
@@ -12,23 +15,29 @@ from typing import Any
 from numba import cuda, float64, uint32, uint64
 
 from fastmix._jit import cuda_jit
-from fastmix.chains.cuda.kernels import SIMULATED, counter_top, philox
+from fastmix.chains.cuda.random_kernels import counter_top, philox
 from fastmix.chains.cuda.reading_kernels import entry_finder
+from fastmix.chains.cuda.sweep_kernels import SIMULATED
 
 __all__ = ["EXCHANGE_TAG", "rounds_kernel"]
 
-EXCHANGE_TAG = 64  # what the counter of the numbers that decide on exchanges has beside their place
-_MOST_SWEEPING = 1024  # threads of a block of rounds
-# Words of differing chains that it holds, by kernel. With the tables that ``packed-field`` holds, and ``partial``, they
-# must fit into 48 KiB: devices before Hopper have no more shared memory for arrays of fixed sizes.
-_NOTED = {"packed": 4096, "packed-field": 1024}
-_FULL = 4294967296.0
+#: Tag in the counters of the random numbers that decide on exchanges; those of sweeps are smaller.
+EXCHANGE_TAG = 64
+#: Threads of a block at most: a limit of the device.
+MAX_ROUND_THREADS = 1024
+#: Words of differing chains that a block holds, by kernel. With the tables that ``packed-field`` holds, and
+#: ``partial``, they must fit into 48 KiB: devices before Hopper have no more shared memory for arrays of fixed sizes
+#: (benchmarks/gpu_temper.py).
+NOTED_WORDS = {"packed": 4096, "packed-field": 1024}
+
+_UNIT = 4294967296.0  # 2^32
 
 # Numba widens mixed integers, and takes a signed index for one that may count from the end: hence all the casts.
 
 
 @cuda.jit(device=True)
 def _logistic(z):
+    """1 / (1 + exp(-z)), without overflow."""
     return float64(1.0) / (float64(1.0) + math.exp(min(-z, float64(700.0))))
 
 
@@ -36,10 +45,11 @@ def _logistic(z):
 def _decide(
     gaps, shifts, energies, counts, num_sets, num_chains, room, num_energies, low, k, c, round_number, key0, key1
 ):
-    """Whether configurations ``low`` at set k and the one above change places; counts what exchanges add up."""
-    high, plane = low + uint64(num_chains), uint64(num_sets - uint32(1)) * uint64(num_chains)
+    """Whether configuration ``low`` at set k and the one above it change places; adds to the sums of exchanges."""
+    high = low + uint64(num_chains)
+    plane = uint64(num_sets - uint32(1)) * uint64(num_chains)
     first = uint64(k) * uint64(num_energies + uint32(1))
-    below = gaps[first + uint64(num_energies)]  # what terms leave out
+    below = gaps[first + uint64(num_energies)]  # constants, which terms leave out
     above = below
     for d in range(num_energies):
         gap = gaps[first + uint64(d)]
@@ -54,12 +64,12 @@ def _decide(
     counts[plane * uint64(5) + low] += _logistic(shifts[uint64(k)] - above)
     top = counter_top(round_number, uint32(EXCHANGE_TAG))
     u, _, _, _ = philox(uint32(c), uint32(k), uint32(round_number), top, key0, key1)
-    return float64(u) < chance * float64(_FULL)
+    return float64(u) < chance * float64(_UNIT)
 
 
 @cuda.jit(device=True)
 def _count_trip(carrier, heading, trips, num_sets, num_chains, c):
-    """Replicas that came back to the lowest set from the highest one, and who is on the way to where."""
+    """Count the replica that came back from the highest set to the lowest; set the headings of those at both ends."""
     bottom = uint64(carrier[c]) * uint64(num_chains) + c
     if heading[bottom] == 2:
         trips[c] += 1
@@ -75,21 +85,23 @@ def _packed_terms(noted: int) -> Any:
 
     @cuda.jit(device=True)
     def add_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
-        """Every ``parts``-th term of a chain of the block: weights of pairs of binary variables in different states.
+        """The sum of every ``parts``-th term of a chain: weights of pairs of binary variables whose states differ.
 
         The threads of the block note together in which chains the two differ, and then each looks at its own.
         """
         rows, weights = terms
         differ = cuda.shared.array(noted, uint32)
         units = uint32(cuda.blockDim.x)
-        most, column = uint32(uint32(noted) // units), uint32(chain >> uint32(5))
+        most = uint32(uint32(noted) // units)
+        column = uint32(chain >> uint32(5))
         bit = uint32(uint32(1) << uint32(chain & uint32(31)))
         total = float64(0.0)
         while first < last:
             count = uint32(min(most, uint32(last - first)))
             k = thread
             while k < uint32(count * units):
-                at, unit = uint32(uint32(2) * uint32(first + k // units)), uint32(tile + k % units)
+                at = uint32(uint32(2) * uint32(first + k // units))
+                unit = uint32(tile + k % units)
                 differ[k] = uint32(x[uint32(rows[at] + unit)] ^ x[uint32(rows[uint32(at + uint32(1))] + unit)])
                 k = uint32(k + threads)
             cuda.syncthreads()
@@ -114,7 +126,7 @@ _factor_entry = entry_finder(packed=False, factors=True)
 
 @cuda.jit(device=True)
 def _state_terms(x, terms, tile, chain, first, last, thread, threads, part, parts):
-    """The same for any states and terms over any number of variables: entries of ``values``, see ``energy_kernel``."""
+    """The sum of every ``parts``-th term of a chain, for any states: entries of ``values``, see ``energy_kernel``."""
     described, values = terms
     column = uint64(tile) * uint64(4) + uint64(chain)
     total = float64(0.0)
@@ -125,43 +137,68 @@ def _state_terms(x, terms, tile, chain, first, last, thread, threads, part, part
     return total
 
 
-# A kernel of so many phases would take more registers than leave room for the threads that hide latencies.
+# With more registers, which a kernel of so many phases would take, too few threads would be left to hide latencies.
 _FEW_REGISTERS = {} if SIMULATED else {"max_registers": 128}
 
 
 @cache
 def rounds_kernel(update: Any, name: str) -> Any:
-    """The kernel of whole rounds of replica exchange, launched cooperatively: a sweep, energies, decisions, exchange.
+    """The kernel of whole rounds of replica exchange, launched cooperatively.
 
-    Blocks take turns at the units of chains, and wait for each other three times in a round. The arguments up to
-    ``stride`` are those of :func:`fastmix.chains.cuda.kernels.sweep_kernel`; ``states`` is ``x`` as ``energy_kernel``
-    takes it; ``terms``, the terms of all energies one after the other, as :func:`_packed_terms` and its twin take
-    them, and ``pieces`` uint32, where those of each begin; ``ladder``: differences of coefficients (sets - 1, energies
-    and a constant), shifts (sets - 1,), room for energies (energies, configurations) and for masks, a word for every
-    unit, then what is counted, see :class:`fastmix.chains.base.Exchanges`, the set at which each configuration started,
-    where it is heading and round trips; ``sizes``: sets, chains, sites, units of a set, room for configurations,
-    energies.
+    Blocks take turns at the units of chains, and wait for each other three times in a round:
+
+    1. A sweep of every unit, then the energies of its chains. Threads side by side have chains side by side, and share
+       the terms of each.
+    2. Decisions on pairs of configurations; accepted ones are noted in masks.
+    3. Round trips are counted, and the states of accepted pairs exchanged.
+
+    The arguments up to ``stride`` are those of :func:`fastmix.chains.cuda.sweep_kernels.sweep_kernel`; ``states`` is
+    ``x`` as ``energy_kernel`` takes it; ``terms`` are the terms of all energies, one energy after the other, as
+    :func:`_packed_terms` and :func:`_state_terms` take them, and ``pieces`` uint32 the first term of each. ``ladder``
+    are differences of coefficients (sets - 1, energies and a constant), shifts (sets - 1,), room for energies
+    (energies, configurations) and for masks, a word for every unit; then the sums of exchanges, see
+    :class:`fastmix.chains.base.Exchanges`, the set at which each configuration started, its heading, and round trips.
+    ``sizes`` are sets, chains, sites, units of a set, room for configurations, energies.
     """
-    packed = name in _NOTED
-    add_terms = _packed_terms(_NOTED[name]) if packed else _state_terms
+    packed = name in NOTED_WORDS
+    add_terms = _packed_terms(NOTED_WORDS[name]) if packed else _state_terms
     per_word, bits = (32, 1) if packed else (4, 8)
 
     @cuda_jit(cache=True, **_FEW_REGISTERS)
     def kernel(
-        x, states, tables, starts, models, sums, steps, stride, terms, pieces, ladder, sizes,
-        num_units, num_rounds, sweep_begin, key0, key1,
-    ):  # fmt: skip
+        x,
+        states,
+        tables,
+        starts,
+        models,
+        sums,
+        steps,
+        stride,
+        terms,
+        pieces,
+        ladder,
+        sizes,
+        num_units,
+        num_rounds,
+        sweep_begin,
+        key0,
+        key1,
+    ):
         gaps, shifts, energies, masks, counts, carrier, heading, trips = ladder
         num_sets, num_chains, num_sites, words, room, num_energies = sizes
-        partial = cuda.shared.array(_MOST_SWEEPING, float64)
+        partial = cuda.shared.array(MAX_ROUND_THREADS, float64)
         thread = uint32(cuda.threadIdx.y * cuda.blockDim.x + cuda.threadIdx.x)
         threads = uint32(cuda.blockDim.x * cuda.blockDim.y)
-        place, all_threads = uint32(cuda.blockIdx.x * threads + thread), uint32(cuda.gridDim.x * threads)
-        # In energies, threads side by side have configurations side by side, and share the terms of each.
+        place = uint32(cuda.blockIdx.x * threads + thread)
+        all_threads = uint32(cuda.gridDim.x * threads)
+        # The shape of the work on energies.
         wide = uint32(cuda.blockDim.x * per_word)
         span = uint32(min(threads, wide))
-        lane, part, parts = uint32(thread % span), uint32(thread // span), uint32(threads // span)
+        lane = uint32(thread % span)
+        part = uint32(thread // span)
+        parts = uint32(threads // span)
         for r in range(num_rounds):
+            # 1. Sweeps and energies.
             sweep = uint64(sweep_begin) + uint64(r)
             tile = uint32(cuda.blockIdx.x * cuda.blockDim.x)
             while tile < num_units:
@@ -170,14 +207,27 @@ def rounds_kernel(update: Any, name: str) -> Any:
                 if cuda.threadIdx.y == 0:
                     masks[unit] = uint32(0)
                 update(
-                    x, tables, starts, model, sums, steps, stride, unit, uint32(cuda.threadIdx.y),
-                    uint32(cuda.blockDim.y), 1, sweep, key0, key1,
-                )  # fmt: skip
+                    x,
+                    tables,
+                    starts,
+                    model,
+                    sums,
+                    steps,
+                    stride,
+                    unit,
+                    uint32(cuda.threadIdx.y),
+                    uint32(cuda.blockDim.y),
+                    1,
+                    sweep,
+                    key0,
+                    key1,
+                )
                 chain = lane
                 while chain < wide:
                     here = uint64(tile) * uint64(per_word) + uint64(chain)
                     for d in range(num_energies):
-                        first, last = pieces[uint64(d)], pieces[uint64(d) + uint64(1)]
+                        first = pieces[uint64(d)]
+                        last = pieces[uint64(d) + uint64(1)]
                         total = add_terms(states, terms, tile, chain, first, last, thread, threads, part, parts)
                         partial[thread] = total
                         cuda.syncthreads()
@@ -191,16 +241,31 @@ def rounds_kernel(update: Any, name: str) -> Any:
                     chain = uint32(chain + span)
                 tile = uint32(tile + cuda.gridDim.x * cuda.blockDim.x)
             cuda.cg.this_grid().sync()
+
+            # 2. Decisions.
             parity = uint32(sweep & uint64(1))
             pairs = uint32((num_sets - parity) // uint32(2))
             at = place
             while at < uint32(pairs * num_chains):
-                k, c = uint32(parity + uint32(2) * (at // num_chains)), uint32(at % num_chains)
+                k = uint32(parity + uint32(2) * (at // num_chains))
+                c = uint32(at % num_chains)
                 low = uint64(k) * uint64(num_chains) + uint64(c)
                 accepted = _decide(
-                    gaps, shifts, energies, counts, num_sets, num_chains, room, num_energies, low, k, c, sweep, key0,
+                    gaps,
+                    shifts,
+                    energies,
+                    counts,
+                    num_sets,
+                    num_chains,
+                    room,
+                    num_energies,
+                    low,
+                    k,
+                    c,
+                    sweep,
+                    key0,
                     key1,
-                )  # fmt: skip
+                )
                 if accepted:
                     mask = uint32(((1 << bits) - 1) << uint32((c % uint32(per_word)) * uint32(bits)))
                     cuda.atomic.or_(masks, low // uint64(per_word), mask)
@@ -209,14 +274,17 @@ def rounds_kernel(update: Any, name: str) -> Any:
                     carrier[low + uint64(num_chains)] = held
                 at = uint32(at + all_threads)
             cuda.cg.this_grid().sync()
+
+            # 3. Round trips and exchanges. Of all states, which are fewer than 2^32 words, half take part at most.
             at = place
             while at < num_chains:
                 _count_trip(carrier, heading, trips, num_sets, num_chains, uint64(at))
                 at = uint32(at + all_threads)
-            # There are fewer than 2^32 words of states, and these are half of them at most.
-            at, across = place, uint32(pairs * words)
+            at = place
+            across = uint32(pairs * words)
             while at < uint32(across * num_sites):
-                site, rest = uint32(at // across), uint32(at % across)
+                site = uint32(at // across)
+                rest = uint32(at % across)
                 unit = uint32(rest + (parity + rest // words) * words)
                 mask = masks[unit]
                 if mask != uint32(0):

@@ -9,7 +9,7 @@ The margin: with T terms of which the largest add up to S, inputs and sums are o
 a quarter of that; the exponential function, the products and u as a float add less than 2^-22. The kernels use
 ``2^-20 + (T + 2) S 2^-25``.
 """
-# Types inside kernels are those of their compiler; all updates have the same arguments.
+# Types inside kernels are those of their compiler, which mypy does not know; all updates have the same arguments.
 # mypy: ignore-errors
 # ruff: noqa: ARG001
 
@@ -21,23 +21,20 @@ from typing import Any
 
 from numba import cuda, float32, float64, uint32, uint64
 
-from fastmix.chains.cuda.kernels import (
-    add_counts,
-    barrier,
-    counter_top,
-    is_below,
-    philox,
-    threshold_of,
-    update_jit,
-)
+from fastmix.chains.cuda.random_kernels import counter_top, philox
+from fastmix.chains.cuda.sweep_kernels import add_counts, barrier, update_jit
+from fastmix.chains.cuda.threshold_kernels import is_below, threshold_of
 
 __all__ = ["field_update", "packed_field_update"]
+
+#: Tables of 16 numbers that a block holds in shared memory: 32 KiB.
+HELD_TABLES = 512
+#: Numbers in these tables.
+HELD_NUMBERS = 16 * HELD_TABLES
 
 _NIBBLES = 0x11111111  # every fourth bit
 _LIMIT = 60.0  # log-odds beyond this are certain in 32 bits, and exp() stays finite
 _SCALE = 2.0**-32
-_HELD = 512  # tables of 16 numbers that a block holds in shared memory
-_HELD_NUMBERS = 16 * _HELD
 
 
 @cuda.jit(device=True)
@@ -49,6 +46,7 @@ def _threshold(log_odds):
 
 @cuda.jit(device=True)
 def _pick(a, b, c, d, which):
+    """The one of four numbers that has the number ``which``."""
     low = b if which & uint32(1) else a
     high = d if which & uint32(1) else c
     return high if which & uint32(2) else low
@@ -56,7 +54,7 @@ def _pick(a, b, c, d, which):
 
 @cuda.jit(device=True)
 def _drawn(word, site, chain, sweep, key0, key1):
-    """The number that a chain of a word draws: chains k, k + 4, .., k + 28 have the numbers of two counters."""
+    """The random number of a chain of a word: chains k, k + 4, .., k + 28 have the numbers of two counters."""
     number = uint32(chain >> uint32(2))
     tag = counter_top(sweep, uint32((chain & uint32(3)) * uint32(2) + (number >> uint32(2))))
     u0, u1, u2, u3 = philox(word, site, uint32(sweep), tag, key0, key1)
@@ -77,13 +75,19 @@ def packed_field_update(few: bool, mode: int, per_chain: bool, grid: bool) -> An
 
     Neighbors are taken four at a time: their 16 patterns have tables of partial log-odds, which the block holds in
     shared memory; it has at most 512 threads along y. Every fourth bit of a word makes room for patterns: those of
-    chains k, k + 4, .., k + 28 fill a word. The tables are ``around`` uint32 (groups, 4), the neighbors, padded in
-    front with row n; ``chunks`` int64 (n + 1,), where the groups of four begin; ``partial`` float32 (groups, 16), the
-    first group of a site with its offset; ``margins`` float32 (n,); ``indptr``, ``rows`` (the neighbors again),
-    ``weights`` and ``offsets``, the same in double precision for the doubtful; the most groups of a site. Of several
-    sets, ``partial``, ``margins``, ``weights`` and ``offsets`` follow one another; words of a block have the same set.
-    Blocks of a ``few`` words fetch tables together; others have threads enough along x, and fewer registers then. Where
-    a color is a single site and a block has 32 threads for one word, each of them has a chain: complete graphs.
+    chains k, k + 4, .., k + 28 fill a word. For every color:
+
+    1. If it is a single site, and a block has 32 threads for one word, each thread has a chain (complete graphs).
+    2. Otherwise a thread adds up the partial log-odds of a site in all 32 chains. All threads go through the same
+       rounds, also those without a site, because they wait for each other.
+    3. It draws the 32 states; the doubtful ones are settled in double precision.
+
+    The tables are ``around`` uint32 (groups, 4), the neighbors, padded in front with row n; ``chunks`` int64 (n + 1,),
+    the starts of the groups of four; ``partial`` float32 (groups, 16), the first group of a site with its offset;
+    ``margins`` float32 (n,); ``indptr``, ``rows`` (the neighbors again), ``weights`` and ``offsets``, which are the
+    log-odds in double precision for the doubtful states; the most groups of a site. Of several sets, ``partial``,
+    ``margins``, ``weights`` and ``offsets`` follow one another; words of a block have the same set. Blocks of a ``few``
+    words fetch tables together; others have threads enough along x, and take fewer registers then.
     """
 
     @cuda.jit(device=True)
@@ -145,7 +149,8 @@ def packed_field_update(few: bool, mode: int, per_chain: bool, grid: bool) -> An
         k = uint32(cuda.threadIdx.y * cuda.blockDim.x + cuda.threadIdx.x)
         while k < uint32(count * width):
             j = uint32(k // width)
-            entry, site = uint32(k - uint32(j * width)), uint64(first + j)
+            entry = uint32(k - uint32(j * width))
+            site = uint64(first + j)
             group = uint32(uint32(chunks[site]) + done)
             if uint32(group + uint32(entry >> uint32(4))) < uint32(chunks[site + uint64(1)]):
                 to = uint32(uint32(j * depth) * uint32(16) + entry)
@@ -161,25 +166,35 @@ def packed_field_update(few: bool, mode: int, per_chain: bool, grid: bool) -> An
     ):
         around, chunks, partial, margins, indptr, rows, weights, offsets, most = tables
         row_step, chain_step, unit_step = steps
-        num_sites = uint64(chunks.shape[0] - 1)  # of the sets before this one:
-        groups, sites = uint64(model) * uint64(chunks[num_sites]), uint64(model) * num_sites
+        # Groups, sites and links of the sets before this one.
+        num_sites = uint64(chunks.shape[0] - 1)
+        groups = uint64(model) * uint64(chunks[num_sites])
+        sites = uint64(model) * num_sites
         links = uint64(model) * uint64(indptr[num_sites])
-        held = cuda.shared.array(_HELD_NUMBERS, float32)
-        depth = uint32(_HELD // cuda.blockDim.y)  # groups of a site that are held at once
+        held = cuda.shared.array(HELD_NUMBERS, float32)
+        depth = uint32(HELD_TABLES // cuda.blockDim.y)  # groups of a site that are held at once
         own = uint32(cuda.threadIdx.y * depth * uint32(16))
-        field, result = cuda.local.array(32, float32), cuda.local.array(3, uint32)
+        field = cuda.local.array(32, float32)
+        result = cuda.local.array(3, uint32)
         shared_word = cuda.shared.array(1, uint32)
         lanes = few and mode == 0 and cuda.blockDim.x == 1 and cuda.blockDim.y == 32 and cuda.gridDim.y == 1
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
             for color in range(starts.shape[0] - 1):
-                begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
-                if lanes and uint32(end - begin) == uint32(1):  # a single site: a thread for each chain of the word
-                    chain, total, done = uint32(cuda.threadIdx.y), float32(0.0), uint32(0)
-                    near, final = uint64(chunks[begin]), uint64(chunks[uint64(begin) + uint64(1)])
+                begin = uint32(starts[uint64(color)])
+                end = uint32(starts[uint64(color + 1)])
+
+                # 1. A single site: a thread for each chain of the word.
+                if lanes and uint32(end - begin) == uint32(1):
+                    chain = uint32(cuda.threadIdx.y)
+                    total = float32(0.0)
+                    done = uint32(0)
+                    near = uint64(chunks[begin])
+                    final = uint64(chunks[uint64(begin) + uint64(1)])
                     while done < most:
                         fetch(held, partial, chunks, groups, begin, uint32(1), depth, done, most)
-                        at, last = uint32(0), min(final, near + uint64(depth))
+                        at = uint32(0)
+                        last = min(final, near + uint64(depth))
                         while near < last:
                             entry = uint32(0)
                             for k in range(4):
@@ -189,13 +204,25 @@ def packed_field_update(few: bool, mode: int, per_chain: bool, grid: bool) -> An
                             at = uint32(at + uint32(16))
                             near += uint64(1)
                         done = uint32(done + depth)
-                    bit, at_site = uint32(uint32(1) << chain), sites + uint64(begin)
+                    bit = uint32(uint32(1) << chain)
+                    at_site = sites + uint64(begin)
                     u = _drawn(word, begin, chain, sweep, key0, key1)
                     one, doubtful, _scale = _decide(total, u, margins[at_site])
                     mine = settle(
-                        x, indptr, rows, weights, links, offsets[at_site], word, begin, bit if doubtful else uint32(0),
-                        bit if one else uint32(0), sweep, key0, key1,
-                    )  # fmt: skip
+                        x,
+                        indptr,
+                        rows,
+                        weights,
+                        links,
+                        offsets[at_site],
+                        word,
+                        begin,
+                        bit if doubtful else uint32(0),
+                        bit if one else uint32(0),
+                        sweep,
+                        key0,
+                        key1,
+                    )
                     if chain == uint32(0):
                         shared_word[0] = uint32(0)
                     cuda.syncthreads()
@@ -204,12 +231,14 @@ def packed_field_update(few: bool, mode: int, per_chain: bool, grid: bool) -> An
                     if chain == uint32(0):
                         x[uint32(begin * stride + word)] = shared_word[0]
                     begin = end
-                # All threads go through the same rounds, also those without a site, because they wait for each other.
+
+                # 2. Log-odds in all chains of a word.
                 while begin < end:
                     site = uint32(begin + slot)
                     active = site < end
                     here = site if active else uint32(begin)
-                    chunk, stop = uint32(chunks[here]), uint32(chunks[uint64(here) + uint64(1)])
+                    chunk = uint32(chunks[here])
+                    stop = uint32(chunks[uint64(here) + uint64(1)])
                     if not active:
                         stop = chunk
                     for i in range(32):
@@ -223,7 +252,8 @@ def packed_field_update(few: bool, mode: int, per_chain: bool, grid: bool) -> An
                             fetch(held, partial, chunks, groups, first, lively, depth, done, most)
                         else:
                             fetch_own(held, partial, groups + uint64(chunk), count, own)
-                        at, near = own, uint64(chunk) * uint64(4)
+                        at = own
+                        near = uint64(chunk) * uint64(4)
                         for _ in range(count):
                             a = x[uint32(around[near] + word)]
                             b = x[uint32(around[near + uint64(1)] + word)]
@@ -237,10 +267,15 @@ def packed_field_update(few: bool, mode: int, per_chain: bool, grid: bool) -> An
                             near += uint64(4)
                         chunk = uint32(chunk + count)
                         done = uint32(done + depth)
+
+                    # 3. States.
                     if active:
-                        margin, offset = margins[sites + uint64(site)], offsets[sites + uint64(site)]
+                        margin = margins[sites + uint64(site)]
+                        offset = offsets[sites + uint64(site)]
                         sum_at = uint64(site) * row_step + uint64(word) * unit_step
-                        result[0], result[1], result[2] = uint32(0), uint32(0), uint32(0)
+                        result[0] = uint32(0)
+                        result[1] = uint32(0)
+                        result[2] = uint32(0)
                         draw(field, 0, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
                         draw(field, 1, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
                         draw(field, 2, word, site, sweep, key0, key1, margin, sums, sum_at, chain_step, result)
@@ -277,10 +312,18 @@ def _place(group, j, begin, end, otherwise):
 
 @cache
 def field_update(degree: int, mode: int, grid: bool) -> Any:
-    """The update of binary variables of few chains, one byte a state: a thread updates four sites of one chain.
+    """The update of binary variables of few chains, one byte per state: a thread updates four sites of one chain.
 
     Places 128 a + 32 j + l with j from 0 to 3 are updated together: the threads of a warp then read neighboring
-    places, and the four numbers of one Philox call are used up. Every site has ``degree`` neighbors, given by a code
+    places, and the four numbers of one Philox call are used up. For every group of four places:
+
+    1. Ask for the codes, weights and offsets of later groups: an iteration early, and codes, without which no other
+       address is known, two. How much is under way at once is what the speed of large models depends on.
+    2. Read the states of the neighbors, and add up log-odds and margins.
+    3. Draw the four states; the doubtful ones are settled in double precision.
+    4. Put the states in place, and collect thresholds or counts.
+
+    Every site has ``degree`` neighbors, given by a code
     for the distances to them (``codes``, and ``steps`` for every code), with weights ``weights[k * n + site]``: codes
     save almost half of the memory traffic. Log-odds are in two single-precision parts, ``weights`` and ``offsets`` with
     ``weight_rests`` and ``offset_rests``; n is the last of the tables.
@@ -304,17 +347,24 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
         x, tables, starts, model, sums, sum_steps, stride, chain, slot, num_slots, num_sweeps, sweep_begin, key0, key1
     ):
         codes, steps, weights, weight_rests, offsets, offset_rests, num_sites = tables
-        sites, u = cuda.local.array(4, uint32), cuda.local.array(4, uint32)
-        field, size = cuda.local.array(4, float32), cuda.local.array(4, float32)
-        scales, read = cuda.local.array(4, float32), cuda.local.array(4, uint32)
-        held_codes, next_codes = cuda.local.array(4, uint32), cuda.local.array(4, uint32)
-        later_codes, next_offsets = cuda.local.array(4, uint32), cuda.local.array(4, float32)
-        held_weights, next_weights = cuda.local.array(loads, float32), cuda.local.array(loads, float32)
+        sites = cuda.local.array(4, uint32)
+        u = cuda.local.array(4, uint32)
+        field = cuda.local.array(4, float32)
+        size = cuda.local.array(4, float32)
+        scales = cuda.local.array(4, float32)
+        read = cuda.local.array(4, uint32)
+        held_codes = cuda.local.array(4, uint32)
+        next_codes = cuda.local.array(4, uint32)
+        later_codes = cuda.local.array(4, uint32)
+        next_offsets = cuda.local.array(4, float32)
+        held_weights = cuda.local.array(loads, float32)
+        next_weights = cuda.local.array(loads, float32)
         held_states = cuda.local.array(loads, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
             for color in range(starts.shape[0] - 1):
-                begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
+                begin = uint32(starts[uint64(color)])
+                end = uint32(starts[uint64(color + 1)])
                 group = uint32((begin >> uint32(7)) * uint32(32) + slot)
                 for j in range(4):
                     place = _place(group, j, begin, end, begin)
@@ -325,11 +375,10 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
                         next_weights[j * degree + k] = weights[uint32(place + uint32(k) * num_sites)]
                 while uint32((group >> uint32(5)) << uint32(7)) < end:
                     following = uint32(group + num_slots)
+                    # 1. Values of later groups.
                     for j in range(4):
                         sites[j] = _place(group, j, begin, end, num_sites)
                         read[j] = _place(group, j, begin, end, begin)  # some place that can be read
-                        # What comes from memory is asked for an iteration early, and codes, without which no other
-                        # address is known, two: how much is under way at once is what large models depend on.
                         held_codes[j], next_codes[j] = next_codes[j], later_codes[j]
                         later_codes[j] = uint32(codes[_place(uint32(following + num_slots), j, begin, end, begin)])
                         place = _place(following, j, begin, end, begin)
@@ -342,6 +391,8 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
                     if min(min(sites[0], sites[1]), min(sites[2], sites[3])) >= num_sites:
                         group = following
                         continue
+
+                    # 2. Log-odds and margins.
                     for j in range(4):
                         for k in range(degree):
                             step = uint32(steps[uint32(held_codes[j] * uint32(degree) + uint32(k))])
@@ -353,9 +404,15 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
                             field[j] += weight * float32(held_states[j * degree + k])
                             size[j] += abs(weight)
                         size[j] *= float32(degree + 3)
+
+                    # 3. States.
                     u0, u1, u2, u3 = philox(chain, group, uint32(sweep), counter_top(sweep, uint32(0)), key0, key1)
-                    u[0], u[1], u[2], u[3] = u0, u1, u2, u3
-                    ones, undecided = uint32(0), uint32(0)
+                    u[0] = u0
+                    u[1] = u1
+                    u[2] = u2
+                    u[3] = u3
+                    ones = uint32(0)
+                    undecided = uint32(0)
                     for j in range(4):
                         margin = float32(2.0**-20) + float32(2.0**-25) * size[j]
                         one, doubtful, scales[j] = _decide(field[j], u[j], margin)
@@ -369,13 +426,24 @@ def field_update(degree: int, mode: int, grid: bool) -> Any:
                         undecided = uint32(undecided ^ bit)
                         t = _threshold(
                             exact_odds(
-                                x, codes, steps, weights, weight_rests, offsets, offset_rests,
-                                _place(group, which, begin, end, begin), num_sites, stride, chain,
+                                x,
+                                codes,
+                                steps,
+                                weights,
+                                weight_rests,
+                                offsets,
+                                offset_rests,
+                                _place(group, which, begin, end, begin),
+                                num_sites,
+                                stride,
+                                chain,
                             )
-                        )  # fmt: skip
+                        )
                         ones = uint32(ones & uint32(~bit))
                         if not is_below(_pick(u0, u1, u2, u3, which), t):
                             ones = uint32(ones | bit)
+
+                    # 4. Results.
                     for j in range(4):
                         if sites[j] < num_sites:
                             state = uint32((ones >> uint32(j)) & uint32(1))

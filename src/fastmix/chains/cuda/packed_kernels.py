@@ -6,7 +6,7 @@ the same bits of the thresholds are selected by the words of the neighbors, plan
 undecided then; it is put aside, and its comparison is ended on its own with 24 more bits, so that all 32 bits count.
 A threshold of 2^32 - 1 stands for certainty.
 """
-# Types inside kernels are those of their compiler.
+# Types inside kernels are those of their compiler, which mypy does not know.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -16,28 +16,34 @@ from typing import Any
 
 from numba import cuda, uint32, uint64
 
-from fastmix.chains.cuda.kernels import add_counts, barrier, counter_top, philox, share_of, update_jit
+from fastmix.chains.cuda.random_kernels import counter_top, philox
+from fastmix.chains.cuda.sweep_kernels import add_counts, barrier, update_jit
+from fastmix.chains.cuda.threshold_kernels import share_of
 
 __all__ = ["SETTLE_TAG", "packed_update"]
 
-SETTLE_TAG = 16  # what the counter of the numbers that end a comparison has beside the chain
+#: Tag in the counters of the random numbers that end a comparison; the chain is added to it.
+SETTLE_TAG = 16
+#: Undecided comparisons that a thread puts aside before it ends them together (benchmarks/gpu.py).
+QUEUE = 16
 
 _ONES = 0xFFFFFFFF
-_QUEUE = 16  # comparisons put aside by a thread before it ends them
 
 
 @cuda.jit(device=True)
 def _either(select, one, zero):
+    """The bits of ``one`` where ``select`` is set, and of ``zero`` elsewhere."""
     return uint32((select & one) | (uint32(~select) & zero))
 
 
 @cuda.jit(device=True)
 def _leaf(word, masks, at, gap):
-    """0, all ones, the word or its complement: the word times 0 or +-1, plus 0 or -1.
+    """The word times 0 or +-1, plus 0 or -1: that is 0, all ones, the word or its complement.
 
-    A multiplication, because logical operations are what there are most of and multiplications run beside them.
+    It is computed by a multiplication, because these run beside the logical operations, which are most of the work.
     """
-    factor, summand = uint64(uint32(masks[at])), uint64(uint32(masks[at + gap]))
+    factor = uint64(uint32(masks[at]))
+    summand = uint64(uint32(masks[at + gap]))
     return uint32(uint64(word) * factor + summand)
 
 
@@ -60,14 +66,16 @@ def _bit_plane(masks, at, gap, n0, n1, n2, n3):
 
 @cuda.jit(device=True)
 def _pattern(n0, n1, n2, n3, chain):
-    c, one = uint32(chain), uint32(1)
+    """The number of the pattern of four neighbors in a chain."""
+    c = uint32(chain)
+    one = uint32(1)
     high = (((n0 >> c) & one) << uint32(3)) | (((n1 >> c) & one) << uint32(2))
     return uint64(high | (((n2 >> c) & one) << one) | ((n3 >> c) & one))
 
 
 @cuda.jit(device=True)
 def _settle(x, around, table, row, word, site, undecided, sweep, key0, key1):
-    """Of the undecided chains of a word, those whose uniform is below the threshold after all: 24 more bits."""
+    """The undecided chains of a word whose uniform is below the threshold, as 24 more bits of it show."""
     at = uint64(site) * uint64(4)
     n0 = x[uint32(around[at] + word)]
     n1 = x[uint32(around[at + uint64(1)] + word)]
@@ -101,8 +109,12 @@ def _sum_thresholds(terms, n0, n1, n2, n3):
     A threshold is a polynomial of the four neighbors: ``terms`` holds its 16 coefficients, modulo 2^32, and the sum of
     a product over the chains is a number of ones. The sum itself is below 2^30.
     """
-    n23, n13, n03 = n2 & n3, n1 & n3, n0 & n3
-    n12, n02, n01 = n1 & n2, n0 & n2, n0 & n1
+    n23 = n2 & n3
+    n13 = n1 & n3
+    n03 = n0 & n3
+    n12 = n1 & n2
+    n02 = n0 & n2
+    n01 = n0 & n1
     total = uint64(32) * uint64(terms[0])
     total += uint64(cuda.popc(n3)) * uint64(terms[1])
     total += uint64(cuda.popc(n2)) * uint64(terms[2])
@@ -130,7 +142,12 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
     x: with fewer than 32 the threads of a warp update different sites. Its tables are ``around`` uint32 (n, 4), the
     neighbors, padded in front with row n; ``masks`` int8 (models, n, 128), or with few lanes (128, models, n), so that
     those of neighboring sites are read together; ``table`` and ``terms`` uint32 (models, n, 16), see
-    :func:`fastmix.chains.cuda.kernels.fill_masks`; n, and n times the number of models.
+    :func:`fastmix.chains.cuda.threshold_kernels.fill_masks`; n, and n times the number of models.
+
+    1. Read the words of the neighbors.
+    2. Compare the top eight bits of the uniforms with those of the thresholds, plane by plane from the low bits up.
+    3. Put the states in place, put the undecided chains aside, and collect thresholds or counts.
+    4. End the comparisons of the undecided chains, many together: neighbors do not change within a color.
     """
     wide = lanes >= 32
 
@@ -152,20 +169,29 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
         around, masks, table, terms, num_sites, num_rows = tables
         row_step, chain_step, unit_step = steps
         base = uint64(model) * uint64(num_sites)
-        n0, n1 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
-        n2, n3 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
-        r0, r1 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
-        r2, r3 = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
-        below, equal = cuda.local.array(words, uint32), cuda.local.array(words, uint32)
-        waiting, place = cuda.local.array(_QUEUE, uint32), cuda.local.array(_QUEUE, uint32)
+        n0 = cuda.local.array(words, uint32)
+        n1 = cuda.local.array(words, uint32)
+        n2 = cuda.local.array(words, uint32)
+        n3 = cuda.local.array(words, uint32)
+        r0 = cuda.local.array(words, uint32)
+        r1 = cuda.local.array(words, uint32)
+        r2 = cuda.local.array(words, uint32)
+        r3 = cuda.local.array(words, uint32)
+        below = cuda.local.array(words, uint32)
+        equal = cuda.local.array(words, uint32)
+        waiting = cuda.local.array(QUEUE, uint32)
+        place = cuda.local.array(QUEUE, uint32)
         term = cuda.local.array(16, uint32)
         for s in range(num_sweeps):
             sweep = uint64(sweep_begin) + uint64(s)
             for color in range(starts.shape[0] - 1):
-                begin, end = uint32(starts[uint64(color)]), uint32(starts[uint64(color + 1)])
-                site, count = uint32(begin + slot), uint32(0)
+                begin = uint32(starts[uint64(color)])
+                end = uint32(starts[uint64(color + 1)])
+                site = uint32(begin + slot)
+                count = uint32(0)
                 while site < end or count > uint32(0):
                     if site < end:
+                        # 1. The neighbors.
                         at = uint64(site) * uint64(4)
                         a0 = uint32(around[at] + word)
                         a1 = uint32(around[at + uint64(1)] + word)
@@ -178,11 +204,15 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
                             n3[w] = x[uint64(a3) + uint64(w * lanes)]
                             below[w] = uint32(0)
                             equal[w] = uint32(_ONES)
+
+                        # 2. The comparison.
                         row = base + uint64(site)
                         if wide:
-                            mask, gap = row * uint64(128), uint64(1)
+                            mask = row * uint64(128)
+                            gap = uint64(1)
                         else:
-                            mask, gap = row, uint64(num_rows)
+                            mask = row
+                            gap = uint64(num_rows)
                         for half in range(2):
                             tag = counter_top(sweep, uint32(half))
                             for w in range(words):
@@ -194,6 +224,8 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
                             compare(masks, mask + gap * uint64(32), gap, n0, n1, n2, n3, r2, below, equal)
                             compare(masks, mask + gap * uint64(48), gap, n0, n1, n2, n3, r3, below, equal)
                             mask = mask + gap * uint64(64)
+
+                        # 3. The states.
                         spot = uint32(site * stride + word)
                         if mode == 1 and not per_chain:
                             for k in range(16):
@@ -215,8 +247,9 @@ def packed_update(words: int, lanes: int, mode: int, per_chain: bool, grid: bool
                                     more = _sum_thresholds(term, n0[w], n1[w], n2[w], n3[w])
                                     cuda.atomic.add(sums, sum_at, uint64(more))
                         site = uint32(site + num_slots)
-                    # Neighbors do not change within a color, so comparisons can wait until many are ended together.
-                    if site >= end or count > uint32(_QUEUE - words):
+
+                    # 4. Undecided chains.
+                    if site >= end or count > uint32(QUEUE - words):
                         while count > uint32(0):
                             count = uint32(count - uint32(1))
                             old = uint32(place[count] // uint32(words))

@@ -2,14 +2,14 @@
 
 States lie by the place of a variable in a sweep: configuration c of place p is bit ``c % 32`` of the word
 ``x[p * stride + c // 32]`` (packed), or the element ``x[p * stride + c]``. A row of zeros follows the last place. So a
-variable is an edge to that row, and a *term* is either: two rows, the number of states of the second (1 for a
-variable), and where its entries begin in a vector of parameters. In models with factors over more variables a term has
-any number of rows, each with the step that its states make.
+variable is an edge to that row, and a *term* is a variable or an edge: two rows, the number of states of the second (1
+for a variable), and the start of its entries in a vector of parameters. In models with factors over more variables a
+term has any number of rows, each with the step that its states make.
 
 Sums of floats are added up in an order that depends on the shape of the launch only, so that the same seed gives the
 same bits.
 """
-# Types inside kernels are those of their compiler.
+# Types inside kernels are those of their compiler, which mypy does not know.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -21,16 +21,25 @@ from typing import Any
 from numba import cuda, float64, int64, uint32, uint64
 
 from fastmix._jit import cuda_jit
-from fastmix.chains.cuda.kernels import add_up
+from fastmix.chains.cuda.sweep_kernels import add_up
 
 __all__ = [
-    "PAIR_UNIT", "centre_rows", "count_kernel", "empty_sums", "energy_kernel", "entry_finder", "gather_kernel",
-    "pair_kernel", "sum_pieces",
-]  # fmt: skip
+    "PAIR_UNIT",
+    "center_rows",
+    "count_kernel",
+    "empty_sums",
+    "energy_kernel",
+    "entry_finder",
+    "gather_kernel",
+    "pair_kernel",
+    "sum_pieces",
+]
 
-PAIR_UNIT = 1 << 31  # half a unit of an edge marginal
-_MOST_THREADS = 128  # of a block that adds up; a power of two
-_ENTRIES = 4  # of a table that are added up in one pass: all of two binary variables
+#: Half a unit of an edge marginal, in the whole numbers that are added up.
+PAIR_UNIT = 1 << 31
+
+_MOST_THREADS = 128  # threads of a block that adds up, at most; see ``READING_THREADS``
+_ENTRIES = 4  # entries of a table that are added up in one pass: all of two binary variables
 _ROOM = _ENTRIES * _MOST_THREADS
 _HISTOGRAM = 1024  # pairs of states that are counted in shared memory
 
@@ -39,20 +48,22 @@ _HISTOGRAM = 1024  # pairs of states that are counted in shared memory
 
 @cuda.jit(device=True)
 def _packed_state(x, row, chain):
+    """The state of a packed chain: a bit."""
     return uint64((x[row + (chain >> uint64(5))] >> uint32(chain & uint64(31))) & uint32(1))
 
 
 @cuda.jit(device=True)
 def _plain_state(x, row, chain):
+    """The state of a chain: an element."""
     return uint64(x[row + chain])
 
 
 @cache
 def entry_finder(packed: bool, factors: bool) -> Any:
-    """The function that finds the entry of a term that a chain is in, beside the first of the term.
+    """The function that finds the entry of a term that a chain is in, counted from the first of the term.
 
     ``terms`` are ``rows`` uint32 (terms, 2), ``steps`` uint32 and ``offsets`` uint64 (terms,); with ``factors`` rows
-    and steps are those of all members, and ``starts`` uint32 says where those of each term begin, and their end.
+    and steps are those of all members, and ``starts`` uint32 are the first member of each term, and their number.
     """
     state = _packed_state if packed else _plain_state
 
@@ -67,7 +78,8 @@ def entry_finder(packed: bool, factors: bool) -> Any:
     def factor(x, terms, term, chain):
         rows, steps, _, starts = terms
         entry = uint64(0)
-        k, end = uint64(starts[term]), uint64(starts[term + uint64(1)])
+        k = uint64(starts[term])
+        end = uint64(starts[term + uint64(1)])
         while k < end:
             entry += state(x, uint64(rows[k]), chain) * uint64(steps[k])
             k += uint64(1)
@@ -83,9 +95,9 @@ def entry_finder(packed: bool, factors: bool) -> Any:
 def energy_kernel(packed: bool, factors: bool) -> Any:
     """The kernel that adds up terms, chain by chain.
 
-    ``terms`` as for :func:`entry_finder`, ``values`` float64 are all parameters; ``pieces`` int64 says where the pieces
-    of the list of terms begin, and its end. The result is ``out`` float64 (pieces, chains). Blocks along x share the
-    chains, blocks along y the pieces.
+    ``terms`` are as for :func:`entry_finder`, ``values`` float64 are all parameters; ``pieces`` int64 are the starts of
+    the pieces of the list of terms, and its end. The result is ``out`` float64 (pieces, chains). Blocks along x share
+    the chains, blocks along y the pieces.
     """
     find = entry_finder(packed, factors)
 
@@ -98,7 +110,8 @@ def energy_kernel(packed: bool, factors: bool) -> Any:
         piece = uint64(cuda.blockIdx.y)
         while piece + uint64(1) < uint64(pieces.shape[0]):
             total = 0.0
-            term, end = uint64(pieces[piece]), uint64(pieces[piece + uint64(1)])
+            term = uint64(pieces[piece])
+            end = uint64(pieces[piece + uint64(1)])
             while term < end:
                 total += values[uint64(offsets[term]) + find(x, terms, term, chain)]
                 term += uint64(1)
@@ -114,9 +127,11 @@ def sum_pieces(parts, starts, num_chains, out):
     place = uint64(cuda.grid(1))
     size = uint64(starts.shape[0] - 1) * num_chains
     while place < size:
-        row, chain = place // num_chains, place % num_chains
+        row = place // num_chains
+        chain = place % num_chains
         total = 0.0
-        piece, end = uint64(starts[row]), uint64(starts[row + uint64(1)])
+        piece = uint64(starts[row])
+        end = uint64(starts[row + uint64(1)])
         while piece < end:
             total += parts[piece * num_chains + chain]
             piece += uint64(1)
@@ -125,10 +140,11 @@ def sum_pieces(parts, starts, num_chains, out):
 
 
 @cuda_jit(cache=True)
-def centre_rows(values, num_rows, num_chains):
+def center_rows(values, num_rows, num_chains):
     """Subtract the mean of every row (block by block) of ``values`` (rows, chains)."""
     shared = cuda.shared.array(_MOST_THREADS, float64)
-    thread, threads = uint64(cuda.threadIdx.x), uint64(cuda.blockDim.x)
+    thread = uint64(cuda.threadIdx.x)
+    threads = uint64(cuda.blockDim.x)
     row = uint64(cuda.blockIdx.x)
     while row < num_rows:
         begin = row * num_chains
@@ -154,9 +170,9 @@ def centre_rows(values, num_rows, num_chains):
 def count_kernel(packed: bool, factors: bool) -> Any:
     """The kernel that adds up the weights of the chains in every state of every term (block by block).
 
-    ``terms`` as above and ``sizes`` uint64 (terms,), the entries of a term; ``owners`` int64 (terms,), the row of
-    ``weights`` float64 (rows, chains) that a term takes; ``out`` float64, aligned with all parameters. The block has a
-    power of two of threads.
+    ``terms`` are as for :func:`entry_finder`; ``sizes`` uint64 (terms,) are the numbers of entries; ``owners`` int64
+    (terms,) are the rows of ``weights`` float64 (rows, chains) that terms take; ``out`` float64 is aligned with all
+    parameters. The number of threads of a block is a power of two.
     """
     find = entry_finder(packed, factors)
 
@@ -164,14 +180,19 @@ def count_kernel(packed: bool, factors: bool) -> Any:
     def kernel(x, terms, sizes, owners, weights, num_chains, out):
         offsets = terms[2]
         shared = cuda.shared.array(_ROOM, float64)
-        thread, threads = uint64(cuda.threadIdx.x), uint64(cuda.blockDim.x)
+        thread = uint64(cuda.threadIdx.x)
+        threads = uint64(cuda.blockDim.x)
         term = uint64(cuda.blockIdx.x)
         while term < uint64(sizes.shape[0]):
             size = uint64(sizes[term])
-            begin, at = uint64(owners[term]) * num_chains, uint64(offsets[term])
+            begin = uint64(owners[term]) * num_chains
+            at = uint64(offsets[term])
             entry = uint64(0)
             while entry < size:
-                sum0, sum1, sum2, sum3 = 0.0, 0.0, 0.0, 0.0
+                sum0 = 0.0
+                sum1 = 0.0
+                sum2 = 0.0
+                sum3 = 0.0
                 chain = thread
                 while chain < num_chains:
                     found = find(x, terms, term, chain)
@@ -212,16 +233,20 @@ def pair_kernel(packed: bool) -> Any:
     """The kernel that adds up probabilities of the pairs of states on every edge (block by block).
 
     Either end adds ``PAIR_UNIT``, half a unit: the conditional probabilities of its states beside the present state of
-    the other. ``ends`` int64 (edges, 2) are places, ``offsets`` where the table of an edge begins in ``out`` uint64,
-    and ``links`` as in :func:`fill_thresholds`, for the parameters from ``values[at]`` on, then the factors, see
-    ``Incident`` of the structure: ``indptr``, ``starts``, ``own_steps``, ``member_starts``, rows and steps of the
-    members. Chains are those from ``first`` to ``last``.
+    the other end. ``ends`` int64 (edges, 2) are places, and ``offsets`` the starts of the tables of edges in ``out``
+    uint64. ``links`` are as in :func:`fastmix.chains.cuda.threshold_kernels.fill_thresholds`, for the parameters from
+    ``values[at]`` on, then the factors, see ``Incident`` of the structure: ``indptr``, ``starts``, ``own_steps``,
+    ``member_starts``, rows and steps of the members. Chains are those from ``first`` to ``last``.
     """
     state = _packed_state if packed else _plain_state
 
     @cuda.jit(device=True)
     def log_weight(x, links, values, at, site, s, chain):
-        indptr, rows, starts, own_steps, other_steps = links[0], links[1], links[2], links[3], links[4]
+        indptr = links[0]
+        rows = links[1]
+        starts = links[2]
+        own_steps = links[3]
+        other_steps = links[4]
         total = values[at + links[5][site] + s]
         for k in range(indptr[site], indptr[site + 1]):
             near = int64(state(x, uint64(rows[k]), chain))
@@ -238,10 +263,12 @@ def pair_kernel(packed: bool) -> Any:
     def kernel(x, ends, offsets, links, values, at, first, last, stride, out):
         counts = cuda.shared.array(_HISTOGRAM, uint64)
         cuts = links[6]
-        thread, threads = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
+        thread = int64(cuda.threadIdx.x)
+        threads = int64(cuda.blockDim.x)
         edge = int64(cuda.blockIdx.x)
         while edge < offsets.shape[0]:
-            columns, begin = cuts[ends[2 * edge + 1]] + 1, offsets[edge]
+            columns = cuts[ends[2 * edge + 1]] + 1
+            begin = offsets[edge]
             size = (cuts[ends[2 * edge]] + 1) * columns
             held = size <= _HISTOGRAM
             k = thread
@@ -252,9 +279,11 @@ def pair_kernel(packed: bool) -> Any:
             chain = uint64(first) + uint64(thread)
             while chain < last:
                 for end in range(2):
-                    site, other = ends[2 * edge + end], ends[2 * edge + 1 - end]
+                    site = ends[2 * edge + end]
+                    other = ends[2 * edge + 1 - end]
                     near = int64(state(x, uint64(other) * stride, chain))
-                    top, total = -math.inf, 0.0
+                    top = -math.inf
+                    total = 0.0
                     for s in range(cuts[site] + 1):
                         value = log_weight(x, links, values, at, site, s, chain)
                         if value > top:
@@ -294,9 +323,11 @@ def empty_sums(sums, totals, num_rows, num_columns, per_group):
     groups = num_columns // per_group
     place = uint64(cuda.grid(1))
     while place < num_rows * groups:
-        row, group = place // groups, place % groups
+        row = place // groups
+        group = place % groups
         at = row * num_columns + group * per_group
-        total, k = uint64(0), uint64(0)
+        total = uint64(0)
+        k = uint64(0)
         while k < per_group:
             total += uint64(sums[at + k])
             sums[at + k] = uint32(0)

@@ -1,0 +1,129 @@
+"""Columns of categories: frames, and tables of text, whose values become states with names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastmix._arrays import BoolArray, IntArray
+from fastmix._checks import describe
+from fastmix.errors import ModelError
+from fastmix.learning.dataset import MISSING, RowError
+from fastmix.learning.tuning import MAX_CATEGORIES
+from fastmix.model import MarkovRandomField
+
+__all__ = ["check_names", "code_column", "frame_columns", "is_missing"]
+
+#: Unseen states and columns that an error lists.
+NUM_SHOWN = 5
+
+
+def frame_columns(data: Any, name: str) -> dict[str, Any] | None:
+    """Columns of a pandas or polars frame by name; None for anything else."""
+    package = type(data).__module__.split(".")[0]
+    if package not in ("pandas", "polars"):
+        return None
+    if type(data).__name__ != "DataFrame":
+        hint = ": collect() makes a frame of it" if type(data).__name__ == "LazyFrame" else ""
+        raise ModelError(f"{name} must be a frame with a column for every variable, got {describe(type(data))}{hint}")
+    return {str(label): data[label] for label in data.columns}
+
+
+def check_names(names: Sequence[str], wanted: Sequence[str], name: str) -> None:
+    """A :class:`ModelError` if columns are not a model's variables."""
+    missing = [variable for variable in wanted if variable not in set(names)]
+    extra = [variable for variable in names if variable not in set(wanted)]
+    parts = []
+    if missing:
+        parts.append(f"no column for {_some(missing)}")
+    if extra:
+        parts.append(f"columns that the model does not have: {_some(extra)}")
+    if parts:
+        raise ModelError(f"{name} must have the model's variables as columns, got {' and '.join(parts)}")
+
+
+def _some(items: Sequence[Any]) -> str:
+    """The first of some items as a text, and how many more there are."""
+    text = ", ".join(repr(item) for item in items[:NUM_SHOWN])
+    return text + (f" and {len(items) - NUM_SHOWN} more" if len(items) > NUM_SHOWN else "")
+
+
+def code_column(
+    column: Any, label: Any, model: MarkovRandomField | None, i: int, name: str, missing: int | str | None
+) -> tuple[IntArray, tuple[str, ...]]:
+    """Codes of one column of categories, -1 where a value is missing, and the names of its states.
+
+    With a model these are the names of its variable i.
+    """
+    values = list(column)
+    number = missing if isinstance(missing, int) else None
+    gaps = np.fromiter((is_missing(value, number) for value in values), dtype=bool, count=len(values))
+    if model is None and not _is_listed(column):
+        _check_whole(values, gaps, label, name)
+    texts = [None if gone else _text(value) for value, gone in zip(values, gaps, strict=True)]
+    present = {text: value for text, value in zip(texts, values, strict=True) if text is not None}
+    where = f"column {label!r}"
+    if model is not None and model.num_variables > i:
+        known = _names_of_states(model, i)
+    else:
+        known = _categories(column, present)
+        if len(known) > MAX_CATEGORIES:
+            raise ModelError(
+                f"{name} must have at most {MAX_CATEGORIES} categories in a column, got {len(known):,} in {where}; "
+                "put a measured quantity into bins first"
+            )
+    codes = {text: k for k, text in enumerate(known)}
+    unseen = [text for text in present if text not in codes]
+    if unseen:
+        row = next(k for k, text in enumerate(texts) if text is not None and text not in codes)
+        raise RowError(f"{name} has states that the model does not know in {where}: {_some(unseen)}", row)
+    return np.array([MISSING if text is None else codes[text] for text in texts], dtype=np.int64), known
+
+
+def _names_of_states(model: MarkovRandomField, i: int) -> tuple[str, ...]:
+    """Names of the states of a variable; numbers where it has none."""
+    names = None if model.state_names is None else model.state_names[i]
+    return names or tuple(str(state) for state in range(int(model.num_states[i])))
+
+
+def _is_listed(column: Any) -> bool:
+    """Whether a column says itself which categories there are."""
+    return getattr(getattr(column, "dtype", None), "categories", None) is not None
+
+
+def _check_whole(values: Sequence[Any], gaps: BoolArray, label: Any, name: str) -> None:
+    """A :class:`RowError` where a column has numbers that are not whole: these are measured, and no categories."""
+    for row, (value, gone) in enumerate(zip(values, gaps.tolist(), strict=True)):
+        if not gone and isinstance(value, float | np.floating) and not float(value).is_integer():
+            rule = f"{name} must hold whole numbers or categories, got {value} in row {row}, column {label!r}"
+            raise RowError(f"{rule}; put a measured quantity into bins first", row)
+
+
+def is_missing(value: Any, number: int | None = None) -> bool:
+    """Whether a value is None, NaN, NaT or NA, or the number that stands for a missing one."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if number is not None and isinstance(value, int | float | np.number) and not isinstance(value, bool):
+        return bool(value == number or np.isnan(value))
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _text(value: Any) -> str:
+    """The name of a state: whole numbers look the same whether or not a missing value made them floats."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _categories(column: Any, present: dict[str, Any]) -> tuple[str, ...]:
+    """Categories that a categorical column lists itself, in its order, or those that are present, sorted."""
+    dtype = getattr(column, "dtype", None)
+    categories = getattr(dtype, "categories", None)
+    if categories is not None and type(dtype).__name__ != "Categorical":  # of polars: those of all columns ever made
+        return tuple(_text(value) for value in categories)
+    try:
+        return tuple(sorted(present, key=present.__getitem__))
+    except TypeError:  # values of several types have no order of their own
+        return tuple(sorted(present))

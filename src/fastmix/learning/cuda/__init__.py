@@ -1,0 +1,3 @@
+"""Learning on NVIDIA GPUs."""
+
+__all__: list[str] = []

@@ -1,0 +1,103 @@
+"""Masses of rows: the logarithms of their weights under a model, missing values summed over."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._arrays import FloatArray, IntArray
+from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix.errors import ResourceError
+from fastmix.learning.coordinates import Coordinates
+from fastmix.learning.data_moments import DataTerm
+from fastmix.learning.dataset import MISSING, Dataset
+from fastmix.learning.exact_log_z import obstacle
+from fastmix.learning.pseudo_likelihood import is_dense
+from fastmix.learning.tuning import CHUNK_NUMBERS, MAX_COMPLETIONS, MIN_DENSE_TERMS, SECONDS_PER_DENSE_ENTRY
+from fastmix.model import MarkovRandomField
+
+__all__ = ["log_masses"]
+
+
+def log_masses(model: MarkovRandomField, data: Dataset, clock: Clock = NO_LIMIT) -> FloatArray:
+    """Log of the unnormalized mass of every row, missing values summed over; NaN where the time ended before."""
+    result = np.full(len(data.states), np.nan)
+    gaps = np.zeros(0, dtype=np.int64)
+    if data.has_missing:
+        gaps = np.flatnonzero((data.states == MISSING).any(axis=1))
+    whole = np.delete(np.arange(len(result)), gaps)
+    with contextlib.suppress(OutOfTimeError):
+        for some, masses in _masses_of_whole(model, data.states, whole, clock):
+            result[some] = masses
+            clock.check()
+        if len(gaps) and obstacle(model):
+            result[gaps] = _listed_masses(model, data.states[gaps], clock)
+        elif len(gaps):
+            _sum_gaps(model, data, gaps, clock, result)
+    return result
+
+
+def _masses_of_whole(
+    model: MarkovRandomField, states: NDArray[Any], rows: IntArray, clock: Clock
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Rows without missing values, some at a time, and the logarithms of their masses."""
+    n = model.num_variables
+    num_edges = model.num_edges
+    is_late = clock.left() < SECONDS_PER_DENSE_ENTRY * len(model.log_pairwise)
+    if len(rows) * num_edges < MIN_DENSE_TERMS or model.num_factors or is_late or not is_dense(model):
+        step = max(1, CHUNK_NUMBERS // max(1, n + num_edges + len(model.structure.scope_variables)))
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            yield some, np.asarray(model.log_weight(states[some]))
+        return
+    coordinates = Coordinates(model.structure)
+    v, constant = coordinates.from_parameters(model.parameters)
+    c = v[: coordinates.num_contrasts]
+    matrix = coordinates.matrix(v)
+    step = max(1, CHUNK_NUMBERS // max(1, coordinates.num_contrasts))
+    for first in range(0, len(rows), step):
+        some = rows[first : first + step]
+        y = coordinates.encode(states[some])
+        masses = y @ c + 0.5 * np.einsum("rk,rk->r", y @ matrix, y)
+        yield some, masses + constant + model.log_constant
+
+
+def _sum_gaps(model: MarkovRandomField, data: Dataset, gaps: IntArray, clock: Clock, result: FloatArray) -> None:
+    """Write the masses of rows with missing values into ``result``, part by part of these."""
+    coordinates = Coordinates(model.structure)
+    v, constant = coordinates.from_parameters(model.parameters)
+    matrix = coordinates.matrix(v)
+    part = replace(data, states=data.states[gaps], weights=data.weights[gaps])
+    for pattern in DataTerm(coordinates, part, clock=clock).patterns:
+        result[gaps[pattern.rows]] = pattern.log_masses(v, matrix) + constant + model.log_constant
+        clock.check()
+
+
+def _listed_masses(model: MarkovRandomField, states: NDArray[Any], clock: Clock) -> FloatArray:
+    """Masses of rows (rows, n) with missing values under any model: all their joint states are listed."""
+    result = np.empty(len(states))
+    masks, where = np.unique(states == MISSING, axis=0, return_inverse=True)
+    for k, mask in enumerate(masks):
+        counts = model.num_states[mask]
+        rows = np.flatnonzero(where.reshape(-1) == k)
+        total = math.prod(counts.tolist())
+        if total > MAX_COMPLETIONS:
+            raise ResourceError(
+                f"missing values must have at most {MAX_COMPLETIONS:,} joint states where the model has "
+                f"{obstacle(model)}, got {total:.4g} for {len(counts)} variables of one row"
+            )
+        listed = np.stack(np.unravel_index(np.arange(total), counts), axis=1)
+        step = max(1, MAX_COMPLETIONS // total)
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            whole = np.repeat(states[some], total, axis=0)
+            whole[:, mask] = np.tile(listed, (len(some), 1))
+            result[some] = np.logaddexp.reduce(model.log_weight(whole).reshape(-1, total), axis=1)
+            clock.check()
+    return result

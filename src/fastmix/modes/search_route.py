@@ -1,0 +1,101 @@
+"""A search for any model: messages, descents from many starts, and then chains that cool down."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastmix._arrays import FloatArray
+from fastmix.chains.cpu import CpuChains
+from fastmix.model import MarkovRandomField
+from fastmix.modes.allowed import find_allowed, penalty
+from fastmix.modes.descents import find_modes
+from fastmix.modes.dual_messages import tighten
+from fastmix.modes.mode_run import ModeRun, term_ranges
+from fastmix.modes.tuning import (
+    COLDEST,
+    HOTTEST,
+    MAX_DUAL_PASSES,
+    MAX_STATES_OF_CHAINS,
+    NUM_CHAINS,
+    NUM_TEMPERATURES,
+    SWEEPS_PER_TEMPERATURE,
+    UPDATES_PER_CALL,
+)
+from fastmix.theory.dependency import largest_entries
+
+__all__ = ["SearchRoute"]
+
+
+class SearchRoute:
+    """Whatever finds better configurations and bounds, until the gap is closed or the time over."""
+
+    name = "search"
+    is_final = True
+
+    def find(self, run: ModeRun) -> None:
+        """Offer what messages, descents and annealing lead to."""
+        tighten(run, MAX_DUAL_PASSES)
+        if run.is_over and run.states is not None:
+            return
+        if not run.clock.past():
+            modes = find_modes(run.model, rng=run.context.rng("modes"), clock=run.clock)
+            run.count("descents", len(modes))
+            for states in modes:
+                run.offer(states)
+        if run.states is None:
+            allowed = find_allowed(run.model, run.model.log_unary, run.context.given, run.clock)
+            if allowed is not None:
+                run.offer(allowed)
+        if not run.is_over:
+            self.anneal(run)
+
+    def anneal(self, run: ModeRun) -> None:
+        """Cool chains down, each time for longer, and descend from where they end.
+
+        What is forbidden has a penalty: chains could not get around it otherwise.
+        """
+        model = run.model
+        clock = run.clock
+        thetas = np.maximum(model.parameters, -penalty(model))
+        num_chains = max(1, min(NUM_CHAINS, MAX_STATES_OF_CHAINS // model.num_variables))
+        seed = run.context.seed_of("chains")
+        chains = CpuChains(model.structure, num_chains=num_chains, seed=seed, num_threads=1, steady=False)
+        starts = run.context.rng("starts")
+        scales = _inverse_temperatures(model)
+        num_sweeps = SWEEPS_PER_TEMPERATURE
+        num_rounds = 0
+        while not run.is_over:
+            num_rounds += 1
+            clock.report(num_rounds, None, "rounds")
+            chains.set_states(starts.integers(0, model.num_states, size=(num_chains, model.num_variables)))
+            for scale in scales:
+                chains.load(thetas, [[scale]])
+                self._sweep(run, chains, num_sweeps)
+                if clock.past():
+                    break
+            for states in np.ascontiguousarray(chains.get_states()):
+                run.cross(run.descend(states))
+                if clock.past():
+                    break
+            run.count("rounds of annealing")
+            if clock.used() < 0.1 * (clock.limit or np.inf):
+                num_sweeps *= 4
+        run.stats["num_annealing_sweeps"] = num_sweeps * NUM_TEMPERATURES
+
+    def _sweep(self, run: ModeRun, chains: CpuChains, num_sweeps: int) -> None:
+        """Make sweeps of chains, until the time is over."""
+        updates_per_sweep = max(1, chains.num_chains * run.model.num_variables)
+        sweeps_per_call = max(1, min(num_sweeps, UPDATES_PER_CALL // updates_per_sweep))
+        for start in range(0, num_sweeps, sweeps_per_call):
+            chains.sweep(min(sweeps_per_call, num_sweeps - start))
+            if run.clock.past():
+                break
+
+
+def _inverse_temperatures(model: MarkovRandomField) -> FloatArray:
+    """Scales of the log-potentials, from where the strongest terms hardly matter to where weak ones decide."""
+    _, spans = term_ranges(model)
+    usual = float(np.median(spans[spans > 0.0])) if spans.any() else 1.0
+    largest = float(largest_entries(model).max()) or 1.0
+    hottest = HOTTEST / largest
+    return np.geomspace(hottest, max(COLDEST / usual, 2.0 * hottest), NUM_TEMPERATURES)

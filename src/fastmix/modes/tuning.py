@@ -1,0 +1,108 @@
+"""Numbers that the search for the most probable configuration is tuned by: budgets, temperatures, looks at the clock.
+
+They are grouped by the file that uses them. None of them can make a bound invalid, but for those that say how exactly
+sums are known. What compiled code uses stands in the files of the kernels.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ARCS_PER_CALL", "ATTRACTIVE_SLACK", "CHOICES_PER_SECOND", "COLDEST", "DESCENT_SECONDS", "DUAL_ROUNDING",
+    "ENTRIES_PER_CALL", "ENTRIES_PER_SECOND", "EXPANSION_GAIN", "FEW_SWEEPS_PER_CALL", "HOTTEST", "LEAST_DUAL_GAIN",
+    "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES", "MAX_MODES",
+    "MAX_PASSES_AFTER_EXPANSION", "MAX_RESTARTS", "MAX_STATES_OF_CHAINS", "MAX_SUPPORT_CHOICES", "NEGLIGIBLE_MISS",
+    "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "SHARE_OF_CHECK", "SHARE_OF_DOUBTFUL_ELIMINATION",
+    "SHARE_OF_ELIMINATION", "SHARE_OF_EXPANSION", "SHARE_OF_PLAN", "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE",
+    "UPDATES_PER_CALL",
+]  # fmt: skip
+
+# -- mode_run.py ----------------------------------------------------------------------------------------------------
+
+#: Rounding of sums of log-potentials, relative to the sum of their magnitudes. A bound, not measured.
+SUM_ROUNDING = 1e-12
+#: Sweeps of a descent at most, which mostly ends after ten. Not measured.
+MAX_DESCENT_SWEEPS = 100
+#: Table entries that a descent looks at before the clock is read: tenths of a second. Not measured.
+ENTRIES_PER_CALL = 1 << 26
+
+# -- exact_route.py. `benchmarks/most_probable.py` has the models solved and the seconds ------------------------------
+
+#: Factor by which the estimated seconds of exact inference may be more than those left, for it to be tried: the
+#: estimate is on the safe side.
+OVERRUN = 3.0
+#: Share of the time left for each of the two steps of planning exact inference.
+SHARE_OF_PLAN = 0.25
+#: Share of the time left for exact inference that fits by its estimate.
+SHARE_OF_ELIMINATION = 0.9
+#: The same where the estimate says that it does not fit, and might be wrong: a search must have its time, too.
+SHARE_OF_DOUBTFUL_ELIMINATION = 0.6
+
+# -- expansion_route.py. `benchmarks/most_probable.py` has the gaps of pictures ---------------------------------------
+
+#: Share of the time left for the check that all tables are attractive.
+SHARE_OF_CHECK = 0.2
+#: Share of the time left for expansion moves, where a search follows.
+SHARE_OF_EXPANSION = 0.5
+#: Passes of messages after expansion moves that were asked for by name. Not measured.
+MAX_PASSES_AFTER_EXPANSION = 100
+
+# -- dual_messages.py -----------------------------------------------------------------------------------------------
+
+#: Passes of messages that a search begins with. Measured by ``benchmarks/most_probable.py``.
+MAX_DUAL_PASSES = 200
+#: Relative gain of a pass below which there is no other one. Not measured.
+LEAST_DUAL_GAIN = 1e-7
+#: Rounding of a bound by messages, relative to the largest log-potential, for every message. A bound, not measured.
+DUAL_ROUNDING = 1e-13
+
+# -- search_route.py. `benchmarks/most_probable.py` has the models solved and the gaps --------------------------------
+
+#: Chains that cool down side by side.
+NUM_CHAINS = 16
+#: Temperatures that they go through.
+NUM_TEMPERATURES = 32
+#: Inverse temperature at the start, over the largest sum of log-potentials around a variable.
+HOTTEST = 0.5
+#: Inverse temperature at the end, over the range of a usual table.
+COLDEST = 20.0
+#: Sweeps at every temperature in the first round; each round that takes little of the time has four times as many.
+SWEEPS_PER_TEMPERATURE = 8
+#: States of all chains together, at most: 128 MiB. Not measured.
+MAX_STATES_OF_CHAINS = 1 << 24
+#: Updates of single variables between two looks at the clock: tenths of a second. Not measured.
+UPDATES_PER_CALL = 1 << 24
+
+# -- descents.py. `benchmarks/sampling.py` has what sampling gains by starts at modes ---------------------------------
+
+#: Local maxima that are looked for.
+MAX_MODES = 16
+#: Descents that begin with all variables in the same state, at most.
+MAX_CONSTANT_STARTS = 32
+#: Descents from states that are not taken yet, at most.
+MAX_RESTARTS = 3
+#: Sweeps of a descent between two looks at the clock. Not measured.
+FEW_SWEEPS_PER_CALL = 5
+#: Table entries that descents look at per second.
+ENTRIES_PER_SECOND = 3e8
+#: Seconds that all descents together may take, if each made ten sweeps.
+DESCENT_SECONDS = 1.0
+
+# -- cuts.py --------------------------------------------------------------------------------------------------------
+
+#: Arcs looked at before the clock is: about a tenth of a second. Not measured by a script.
+ARCS_PER_CALL = 1 << 23
+#: What may be missed by rounding, relative to the sum of all capacities. A bound, not measured.
+NEGLIGIBLE_MISS = 1e-13
+#: By how much a table may miss being attractive, relative to its entries: rounding.
+ATTRACTIVE_SLACK = 1e-9
+#: Relative gain of a log-weight from which on an expansion move counts: more than rounding.
+EXPANSION_GAIN = 1e-12
+#: Numbers at once in the check of expansion moves: hundredths of a second, 8 MiB. Not measured.
+MAX_CHECKED_NUMBERS = 1 << 20
+
+# -- allowed.py -----------------------------------------------------------------------------------------------------
+
+#: Choices of a search for an allowed configuration, beyond ten per variable: a second or so. Not measured by a script.
+MAX_SUPPORT_CHOICES = 100_000
+#: Choices made per second. Not measured by a script.
+CHOICES_PER_SECOND = 5e5

@@ -1,0 +1,220 @@
+"""The work of :meth:`fastmix.PreparedModel.ask`: plans that are kept, and rows answered by them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastmix._arrays import FloatArray, IntArray
+from fastmix._clock import NO_LIMIT, Clock, Ending
+from fastmix._context import Context
+from fastmix.errors import FastmixError, ImpossibleEvidenceError, ImpossibleModelError, ResourceError
+from fastmix.exact.batch import BatchElimination, plan_batch
+from fastmix.inference.infer import infer
+from fastmix.model import MarkovRandomField
+from fastmix.modes.most_probable import most_probable
+from fastmix.queries.answers import RowAnswers, worst_status
+from fastmix.queries.tuning import MAX_KEPT_PLANS, PATTERN_SECONDS, ROWS_PER_REPORT
+from fastmix.results import Status
+
+if TYPE_CHECKING:
+    from fastmix.queries.prepare import PreparedModel
+
+__all__ = ["Asking", "Plans", "Wanted"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked about every row."""
+
+    marginals: bool
+    most_probable: bool
+    num_draws: int
+
+
+class Plans:
+    """Plans by the variables that are observed in all of their rows; None where exact inference does not fit."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, ...], BatchElimination | None] = {}
+        self._lock = threading.Lock()
+
+    def take(self, other: Plans, model: MarkovRandomField) -> None:
+        """Keep the plans of the same structure for another model."""
+        with other._lock:
+            known = dict(other._found)
+        self._found = {given: None if plan is None else plan.with_model(model) for given, plan in known.items()}
+
+    def of(self, prepared: PreparedModel, given: tuple[int, ...], clock: Clock) -> BatchElimination | None:
+        """The plan for rows that all observe ``given``, made where it is not kept."""
+        with self._lock:
+            if given in self._found:
+                return self._found[given]
+        sets = [query for query in prepared.queries if not set(query) & set(given)]
+        try:
+            plan = plan_batch(prepared.model, given=given, sets=sets, memory_limit=prepared.memory_limit, clock=clock)
+        except ResourceError:
+            plan = None
+        with self._lock:
+            if len(self._found) >= MAX_KEPT_PLANS:
+                kept = prepared.evidence_variables
+                self._found = {key: value for key, value in self._found.items() if key == kept}
+            self._found[given] = plan
+        return plan
+
+
+class Asking:
+    """One call of :meth:`PreparedModel.ask`: the arrays of answers, filled part by part."""
+
+    def __init__(self, prepared: PreparedModel, rows: IntArray, wanted: Wanted, context: Context) -> None:
+        model = prepared.model
+        count = len(rows)
+        n = model.num_variables
+        self.prepared = prepared
+        self.rows = rows
+        self.wanted = wanted
+        self.context = context
+        self.rng = context.rng("draws") if wanted.num_draws else None
+        self.row_status = np.full(count, str(Status.TIME_LIMIT), dtype="<U16")
+        self.log_z = np.full(count, np.nan)
+        self.marginals = np.full((count, int(model.unary_offsets[-1])), np.nan) if wanted.marginals else None
+        self.completions = np.full((count, n), -1, dtype=np.int64) if wanted.most_probable else None
+        self.draws = np.full((count, wanted.num_draws, n), -1, dtype=np.int64) if wanted.num_draws else None
+        self.joints: dict[tuple[int, ...], FloatArray] = {}
+        if wanted.marginals:
+            for query in prepared.queries:
+                self.joints[query] = np.full((count, *model.num_states[list(query)]), np.nan)
+        self.stats = {"num_rows": count, "num_exact_rows": 0, "num_single_rows": 0, "num_plans": 0}
+        self.num_done = 0
+
+    def run(self) -> None:
+        """Answer all rows: by the plan for all of them where it is cheap, else by the variables they observe."""
+        prepared = self.prepared
+        clock = self.context.clock
+        plan = prepared.plans.of(prepared, prepared.evidence_variables, clock)
+        if plan is not None and plan.seconds_per_row <= PATTERN_SECONDS:
+            self._answer(plan, np.arange(len(self.rows)))
+            return
+        for given, numbers in _patterns(self.rows):
+            own = plan if given == prepared.evidence_variables else prepared.plans.of(prepared, given, clock)
+            if own is None:
+                self._infer(numbers)
+            else:
+                self._answer(own, numbers)
+
+    def _answer(self, plan: BatchElimination, numbers: IntArray) -> None:
+        """Answer some rows exactly by a plan, a part of them at a time."""
+        clock = self.context.clock
+        threads = self.context.num_threads
+        self.stats["num_plans"] += 1
+        for first in range(0, len(numbers), ROWS_PER_REPORT):
+            part = numbers[first : first + ROWS_PER_REPORT]
+            rows = self.rows[part]
+            found = plan.answer(
+                rows, marginals=self.wanted.marginals, num_draws=self.wanted.num_draws, rng=self.rng,
+                num_threads=threads, clock=clock,
+            )  # fmt: skip
+            self.log_z[part] = found.log_z
+            self.stats["num_single_rows"] += found.num_single
+            if self.marginals is not None:
+                self.marginals[part] = found.marginals
+            self._keep_joints(plan, part, found.joints)
+            if self.draws is not None and found.states is not None:
+                self.draws[part] = found.states
+            if self.completions is not None:
+                best = plan.answer(rows, most_probable=True, num_threads=threads, clock=clock)
+                assert best.states is not None
+                self.completions[part] = best.states[:, 0]
+            self.row_status[part] = str(Status.OK)
+            self.stats["num_exact_rows"] += len(part)
+            self._report(len(part))
+
+    def _keep_joints(self, plan: BatchElimination, part: IntArray, tables: list[FloatArray]) -> None:
+        """Put the joint distributions of a part of the rows where they belong."""
+        for query, table in zip(plan.sets, tables, strict=False):
+            joint = self.joints[query]
+            joint[part] = table.reshape(-1, *joint.shape[1:])
+
+    def _infer(self, numbers: IntArray) -> None:
+        """Answer rows whose tables do not fit one by one, by the method that :func:`fastmix.infer` finds for each."""
+        if self.draws is not None or self.joints:
+            raise ResourceError(
+                f"num_draws and queries need exact inference, whose tables do not fit for row {numbers[0]}: "
+                "raise memory_limit, or observe more variables"
+            )
+        model = self.prepared.model
+        for number in numbers.tolist():
+            row = self.rows[number]
+            evidence = {v: int(row[v]) for v in np.flatnonzero(row >= 0).tolist()}
+            left = len(self.rows) - self.num_done
+            limit = None if self.context.clock.limit is None else self.context.clock.left() / max(1, left)
+            self.context.clock.check()
+            try:
+                found = infer(
+                    model, evidence=evidence, seed=self.context.seed_of("row", number), time_limit=limit, progress=None
+                )
+            except (ImpossibleEvidenceError, ImpossibleModelError):
+                self.log_z[number] = -np.inf
+                self.row_status[number] = str(Status.OK)
+                self._report(1)
+                continue
+            self.row_status[number] = str(found.status)
+            if found.log_z is not None:
+                self.log_z[number] = found.log_z
+            if self.marginals is not None:
+                self.marginals[number] = found.node_marginals
+            if self.completions is not None:
+                best = most_probable(model, evidence=evidence, time_limit=limit, seed=found.seed, progress=None)
+                self.completions[number] = best.states
+                self.row_status[number] = str(best.status if found.status == Status.OK else found.status)
+            self._report(1)
+
+    def _report(self, count: int) -> None:
+        """Tell the listener that more rows are answered."""
+        self.num_done += count
+        self.context.clock.report(self.num_done, len(self.rows), "rows")
+
+    def result(self, ending: Ending) -> RowAnswers:
+        """The answers so far; rows that are missing are marked."""
+        status = Status.INTERRUPTED if ending.interrupted else worst_status(self.row_status)
+        return RowAnswers(
+            model=self.prepared.model,
+            status=status,
+            rows=self.rows,
+            node_marginals=self.marginals,
+            row_log_z=self.log_z,
+            log_evidence=self._log_evidence(),
+            completions=self.completions,
+            draws=self.draws,
+            joints=self.joints,
+            row_status=self.row_status,
+            stats={**self.stats, "stopped_by": ending.by},
+        )
+
+    def _log_evidence(self) -> FloatArray | None:
+        """Log-probabilities of the rows; None where log Z of the model cannot be had exactly."""
+        prepared = self.prepared
+        try:
+            plan = prepared.plans.of(prepared, (), NO_LIMIT)
+            if plan is None:
+                return None
+            nothing = np.full((1, prepared.model.num_variables), -1)
+            total = plan.answer(nothing, marginals=False, clock=NO_LIMIT).log_z[0]
+        except FastmixError:
+            return None
+        return self.log_z - total if np.isfinite(total) else None
+
+
+def _patterns(rows: IntArray) -> Iterator[tuple[tuple[int, ...], IntArray]]:
+    """Sets of variables that rows observe, and the numbers of the rows that observe just these."""
+    seen: NDArray[np.bool_] = rows >= 0
+    _, first, inverse = np.unique(np.packbits(seen, axis=1), axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(inverse.reshape(-1), kind="stable")
+    ends = np.cumsum(np.bincount(inverse.reshape(-1), minlength=len(first)))
+    for k, numbers in enumerate(np.split(order, ends[:-1]) if len(first) else []):
+        yield tuple(np.flatnonzero(seen[first[k]]).tolist()), numbers

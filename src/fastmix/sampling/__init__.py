@@ -1,0 +1,3 @@
+"""Samplers of configurations: Gibbs, Swendsen-Wang, perfect draws, annealing and replica exchange."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Mean field and loopy belief propagation."""
+
+__all__: list[str] = []
