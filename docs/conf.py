@@ -11,11 +11,11 @@ from pathlib import Path
 import fastmix
 
 project = "fastmix"
-author = "the fastmix authors"
+author = "the fastmix developers"
 release = version = fastmix.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc", "sphinx.ext.viewcode"]
-myst_enable_extensions = ["attrs_inline", "deflist"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"fastmix {version}"
@@ -39,6 +39,8 @@ def _write_command_reference() -> None:
     names = [[name] for name in _commands_in(_help()) if name != "generate"]
     for command in names + [["generate", name] for name in _commands_in(_help("generate"))]:
         lines += [f"## fastmix {' '.join(command)}", "", "```text", _help(*command).rstrip(), "```", ""]
+        if command == ["infer"]:
+            lines += _options_of_methods()
     target = Path(__file__).parent / "command_line.md"
     content = "\n".join(lines)
     if not target.exists() or target.read_text() != content:
@@ -51,9 +53,19 @@ def _help(*command: str) -> str:
     return subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment).stdout
 
 
+def _options_of_methods() -> list[str]:
+    """What the help of ``infer`` adds for each method, as a page has it."""
+    lines = []
+    for method in fastmix.method.method_names():
+        options = _help("infer", "--method", method).partition(f"\nOptions of {method}:\n")[2].rstrip()
+        if options and method != "auto":
+            lines += [f"### --method {method}", "", "```text", options, "```", ""]
+    return lines
+
+
 def _commands_in(text: str) -> list[str]:
-    """Names in the list of commands at the end of a help."""
-    return re.findall(r"^  (\S+)", text.partition("Commands:")[2], flags=re.MULTILINE)
+    """Names in the lists of commands at the end of a help."""
+    return re.findall(r"^  (\S+)", text.partition("\nCommands")[2], flags=re.MULTILINE)
 
 
 _write_command_reference()

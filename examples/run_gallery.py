@@ -1,8 +1,9 @@
 """Run the scripts of examples/gallery and write their pages: ``python examples/run_gallery.py [NAME ..]``.
 
-Every script runs in a process and an empty folder of its own. Its page in docs/gallery has its text, its code, what it
-printed, and its pictures: open figures of Matplotlib, or pictures that it left in the folder. The table in
-docs/gallery/index.md has the lines of every script (imports count, blank lines and comments do not) and its seconds.
+Every script becomes a notebook without outputs in docs/gallery/notebooks, whose cells run in a process and an empty
+folder of its own; ``--notebooks`` writes the notebooks alone. The page of a script in docs/gallery has its text, its
+code, what it printed, and its pictures: open figures of Matplotlib, or pictures that it left in the folder. The table
+in docs/gallery/index.md has the lines of every script (imports count, blank lines and comments do not) and its seconds.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "examples" / "gallery"
 PAGES = ROOT / "docs" / "gallery"
+NOTEBOOKS = PAGES / "notebooks"
+BASH = "%%bash\n"  # how a cell for the shell begins
 ORDER = (  # of the tasks on the page
     "critical_ising", "photograph", "survey", "pyagrum_network", "uai_file", "certificate", "rbm", "notebook",
     "command_line", "dask_cluster", "paper_figure",
@@ -37,7 +40,7 @@ MOST_SECONDS = 60.0
 
 def split_script(path: Path) -> tuple[str, str, str]:
     """Title, text and code of a script: a docstring, or in a shell script its first comment, holds the first two."""
-    source = path.read_text()
+    source = path.read_text("utf-8")
     if path.suffix == ".py":
         text = ast.get_docstring(ast.parse(source)) or ""
         code = source.split('"""', 2)[2]
@@ -60,9 +63,46 @@ def shown(code: str) -> str:
     return re.sub(r"  # noqa: \S+$", "", code, flags=re.MULTILINE)
 
 
+def cells_of(path: Path) -> list[tuple[str, str]]:
+    """Cells of the notebook that a script becomes, each with its kind: title and text, imports, the rest."""
+    title, text, code = split_script(path)
+    cells = [("markdown", f"# {title}\n\n{text}")]
+    if path.suffix == ".sh":
+        return [*cells, ("code", BASH + code)]
+    paragraphs = shown(code).split("\n\n")
+    num_imports = 0
+    while all(line.startswith(("import ", "from ")) for line in paragraphs[num_imports].splitlines()):
+        num_imports += 1
+    parts = ["\n\n".join(paragraphs[:num_imports]), "\n\n".join(paragraphs[num_imports:])]
+    return [*cells, *(("code", part) for part in parts if part)]
+
+
+def write_notebook(path: Path) -> Path:
+    """Write the notebook of a script, without outputs; its path comes back."""
+    cells: list[dict[str, Any]] = []
+    for number, (kind, source) in enumerate(cells_of(path)):
+        cell: dict[str, Any] = {"cell_type": kind, "id": f"{path.stem}-{number}".replace("_", "-"), "metadata": {}}
+        if kind == "code":
+            cell |= {"execution_count": None, "outputs": []}
+        cells.append({**cell, "source": source.splitlines(keepends=True)})
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    NOTEBOOKS.mkdir(parents=True, exist_ok=True)
+    target = NOTEBOOKS / f"{path.stem}.ipynb"
+    target.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return target
+
+
+def code_of_notebook(path: Path) -> str:
+    """The code of all cells of a notebook, one after the other."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
 def run_here(path: Path, output: Path) -> None:
-    """Run a script in this process; its pictures and the table of a last expression go to the folder."""
-    tree = ast.parse(path.read_text(), str(path))
+    """Run the cells of a notebook, or a script, in this process; pictures and a last table go to the folder."""
+    source = code_of_notebook(path) if path.suffix == ".ipynb" else path.read_text("utf-8")
+    tree = ast.parse(source, str(path))
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     space: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}
     exec(compile(tree, str(path), "exec"), space)
@@ -105,8 +145,10 @@ def run_script(path: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         for data in SCRIPTS.glob("*.uai"):
             shutil.copy(data, folder)
-        shell = ["bash", "-e", str(path)]
-        command = shell if path.suffix == ".sh" else [sys.executable, __file__, "--here", str(path), folder]
+        notebook = write_notebook(path)
+        command = [sys.executable, __file__, "--here", str(notebook), folder]
+        if path.suffix == ".sh":
+            command = ["bash", "-e", "-c", code_of_notebook(notebook).removeprefix(BASH)]
         begin = time.perf_counter()
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         seconds = time.perf_counter() - begin
@@ -116,7 +158,7 @@ def run_script(path: Path) -> dict[str, Any]:
         if not pictures:
             raise SystemExit(f"{path.name} left no picture")
         table = Path(folder) / "table.html"
-        html_table = table.read_text() if table.exists() else ""
+        html_table = table.read_text("utf-8") if table.exists() else ""
     row = {"name": path.stem, "title": title, "lines": count_lines(code), "seconds": round(seconds, 1)}
     write_page(path, row, text, code, done.stdout, html_table, pictures)
     return row
@@ -154,14 +196,18 @@ def write_page(
     if table:
         parts.append(f"```{{raw}} html\n{table}\n```")
     parts += [f"![{html.escape(row['title'])}]({picture})" for picture in pictures]
-    parts.append(f"{row['lines']} lines, {row['seconds']} seconds: `examples/gallery/{path.name}`.")
+    parts.append(
+        f"{row['lines']} lines, {row['seconds']} seconds: `examples/gallery/{path.name}`, also as a "
+        f"[notebook](notebooks/{path.stem}.ipynb)."
+    )
     (PAGES / f"{path.stem}.md").write_text("\n\n".join(part for part in parts if part) + "\n")
 
 
 def write_index(rows: list[dict[str, Any]], date: str, machine: str) -> None:
     lines = [
         "# Gallery", "",
-        "One script for every task, run as it stands here by `make gallery`, with what it printed and its picture.", "",
+        "One script for every task, run as it stands here by `make gallery`, with what it printed and its picture.",
+        "Each is also a notebook to download, from its page.", "",
         "| task | lines | seconds |", "|---|---|---|",
         *(f"| [{row['title']}]({row['name']}.md) | {row['lines']} | {row['seconds']} |" for row in rows), "",
         "Lines count imports and pictures, not blank lines and comments. Seconds are those of the whole process, "
@@ -184,12 +230,16 @@ def main(arguments: list[str]) -> None:
         run_here(Path(arguments[1]), Path(arguments[2]))
         return
     scripts = {path.stem: path for path in SCRIPTS.iterdir() if path.suffix in (".py", ".sh")}
+    if arguments[:1] == ["--notebooks"]:
+        for path in scripts.values():
+            write_notebook(path)
+        return
     known = {name: scripts[name] for name in ORDER}
     if unknown := [name for name in arguments if name not in known]:
         raise SystemExit(f"no such example: {', '.join(unknown)}; there are {', '.join(known)}")
     PAGES.mkdir(exist_ok=True)
     notes = PAGES / "runs.json"
-    rows = json.loads(notes.read_text())["rows"] if arguments and notes.exists() else {}
+    rows = json.loads(notes.read_text("utf-8"))["rows"] if arguments and notes.exists() else {}
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     for name in arguments or known:

@@ -7,5 +7,5 @@ whole of it.
 
 from fastmix.experiments import run_experiment
 
-result = run_experiment("strength-random", "out", quick=True, trials=1)
+result = run_experiment("strength-random", "out", quick=True, num_trials=1)
 print(f"{result.num_run} rows, status {result.status}")

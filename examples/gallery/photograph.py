@@ -1,8 +1,8 @@
-"""Labelling a photograph.
+"""Labeling a photograph.
 
 Five pixels of a photograph are its labels, and neighbors that look alike prefer the same one. `to_array()` has the
 probabilities (rows, columns, labels), `labels()` the most probable label of every pixel by itself (middle), and
-`most_probable` the labelling that is the most probable as a whole (right), with a proven gap to the best there is.
+`most_probable` the labeling that is the most probable as a whole (right), with a proven gap to the best there is.
 Pixels whose probabilities are close to a half differ between the two.
 """
 
