@@ -43,9 +43,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix import FastmixError, MarkovRandomField, infer, sample
+from fastmix.inference.compare import marginal_errors
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.io import read_evidence, read_model
-from fastmix.methods.comparison import marginal_errors
 
 FloatArray = NDArray[np.float64]
 

@@ -29,7 +29,7 @@ import numpy as np
 
 import fastmix
 from fastmix import instances
-from fastmix.bounds.terms import Terms, find_terms
+from fastmix.bounds.reduced_tables import ReducedTables, reduce_to_tables
 from fastmix.errors import ResourceError
 from fastmix.exact.search import find_order
 from fastmix.exact.solver import plan_exact
@@ -94,7 +94,7 @@ def measure(task: tuple[tuple[Any, ...], float, float, float | None]) -> dict[st
     memory = truth = None
     try:
         plan = plan_exact(model, evidence=evidence, memory_limit=EXACT_MEMORY)
-        memory = max(1.0, plan.tree.required_bytes * share)
+        memory = max(1.0, plan.elimination.required_bytes * share)
         if plan.seconds < EXACT_SECONDS:
             truth = plan.run()
             line["truth"] = truth.log_z
@@ -124,7 +124,7 @@ def measure(task: tuple[tuple[Any, ...], float, float, float | None]) -> dict[st
     except (ValueError, fastmix.FastmixError):
         line["mean_field"] = None
     entries = result.stats.get("table_entries", (memory or 0.0) / 24.0 / model.num_variables)
-    line["mini_bucket"] = finite(mini_buckets(find_terms(model, evidence), max(4.0, entries)))
+    line["mini_bucket"] = finite(mini_buckets(reduce_to_tables(model, evidence), max(4.0, entries)))
     return line
 
 
@@ -174,15 +174,15 @@ def away(value: float | None, zero: float) -> str:
     return "none" if value is None else f"{value - zero:+.3g}"
 
 
-def mini_buckets(terms: Terms, max_entries: float) -> float:
+def mini_buckets(tables: ReducedTables, max_entries: float) -> float:
     """The upper bound of plain mini-buckets (Dechter and Rish 2003): the first is summed, of the others the maximum."""
-    states = terms.num_states
-    order = find_order(states, terms.scopes, clock=fastmix._clock.Clock(5.0)).order.tolist()
+    states = tables.num_states
+    order = find_order(states, tables.scopes, clock=fastmix._clock.Clock(5.0)).order.tolist()
     place = {v: k for k, v in enumerate(order)}
     waiting: dict[int, list[tuple[tuple[int, ...], np.ndarray]]] = {v: [] for v in order}
-    for scope, table in zip(terms.scopes, terms.cut(terms.values, range(len(terms.scopes))), strict=True):
+    for scope, table in zip(tables.scopes, tables.split(tables.values, range(len(tables.scopes))), strict=True):
         waiting[min(scope, key=place.__getitem__)].append((scope, table.reshape([states[v] for v in scope])))
-    total = terms.log_constant
+    total = tables.log_constant
     for v in order:
         groups: list[tuple[set[int], list[tuple[tuple[int, ...], np.ndarray]]]] = []
         for scope, table in sorted(waiting.pop(v), key=lambda item: -item[1].size):

@@ -32,15 +32,15 @@ METHODS = ("gibbs", "swendsen-wang", "tempered", "projected", "loopy-bp", "mean-
 
 
 def picture(rows: int, cols: int, labels: int, *, contrast: bool, weight: float) -> MarkovRandomField:
-    """A noisy picture of patches to be labelled: strong unaries, Potts couplings that are weaker across edges."""
+    """A noisy picture of patches to be labeled: strong unaries, Potts couplings that are weaker across edges."""
     rng = np.random.default_rng(0)
     y, x = np.mgrid[:rows, :cols]
     field = np.sin(x / 17.0) + np.cos(y / 11.0 + x / 40.0)
     truth = np.digitize(field, np.quantile(field, np.arange(1, labels) / labels))
-    grey = truth / (labels - 1) + rng.normal(scale=0.35, size=truth.shape)
-    unary = -((grey[..., None] - np.arange(labels) / (labels - 1)) ** 2) / (2.0 * 0.2**2)
+    gray = truth / (labels - 1) + rng.normal(scale=0.35, size=truth.shape)
+    unary = -((gray[..., None] - np.arange(labels) / (labels - 1)) ** 2) / (2.0 * 0.2**2)
     edges = graphs.grid_edges(rows, cols)
-    flat = grey.reshape(-1)
+    flat = gray.reshape(-1)
     strength = weight * np.exp(-2.0 * (flat[edges[:, 0]] - flat[edges[:, 1]]) ** 2) if contrast else weight
     tables = np.eye(labels) * np.broadcast_to(strength, len(edges))[:, None, None]
     return MarkovRandomField.from_tables(list(unary.reshape(-1, labels)), edges, list(tables))

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from fastmix import compare
+from fastmix.inference.compare import Comparison
 from fastmix.io import read_evidence, read_model
-from fastmix.methods.base import METHODS
-from fastmix.methods.comparison import Comparison
+from fastmix.method import METHODS
 
 SHOWN = [name for name in METHODS if name not in ("auto", "exact", "perfect")]
 

@@ -156,7 +156,7 @@ def run_files(files: list[Path], peer_seconds: int) -> int:
             print(f"{name:20}{'':9}  {error}")
             continue
         target = f"{TARGETS[name]:g}" if name in TARGETS else ""
-        figures = f"{plan.seconds:10.3f}{plan.tree.treewidth:7d}{plan.tree.required_bytes / 2**20:7.0f}"
+        figures = f"{plan.seconds:10.3f}{plan.elimination.treewidth:7d}{plan.elimination.required_bytes / 2**20:7.0f}"
         line = f"{name:20}{min(seconds):9.3f}{target:>8}{min(planning):7.3f}{figures}{errors(file, result)}"
         if peer_seconds:
             given = model.condition(evidence) if evidence else model

@@ -30,6 +30,7 @@ for _name, _substitute in (("row_stack", "vstack"), ("in1d", "isin"), ("trapz", 
 from fastmix import infer
 from fastmix.chains.cuda.chains import CudaChains
 from fastmix.chains.cuda.device import choose_group_size, cuda_available
+from fastmix.graphs import coloring
 from fastmix.instances import ising_bipartite, ising_grid, potts_grid
 from fastmix.model import MarkovRandomField
 from fastmix.model import structure as structure_module
@@ -222,11 +223,11 @@ class two_colors:  # noqa: N801
         self.colors = (np.add.outer(np.arange(rows), np.arange(cols)) % 2).ravel()
 
     def __enter__(self) -> None:
-        self.kept = structure_module.coloring
-        structure_module.coloring = lambda n, edges: self.colors
+        self.kept = structure_module.color_graph
+        structure_module.color_graph = lambda n, edges, neighbors: self.colors
 
     def __exit__(self, *_: object) -> None:
-        structure_module.coloring = self.kept
+        structure_module.color_graph = self.kept
 
 
 # -- timing -----------------------------------------------------------------------------------------------------------
@@ -370,7 +371,7 @@ def run_thrml(bench: Bench, work: str, model: MarkovRandomField, chains: int, sw
         return None
     nodes = [SpinNode() for _ in range(model.num_variables)]
     edges = [(nodes[i], nodes[j]) for i, j in model.edges.tolist()]
-    colors = structure_module.coloring(model.num_variables, model.edges)
+    colors = coloring(model.num_variables, model.edges)
     classes = [np.flatnonzero(colors == c) for c in (0, 1)]
     blocks = [Block([nodes[i] for i in members]) for members in classes]
     fields, couplings = model.log_unary[1::2], model.log_pairwise[::4]

@@ -35,7 +35,7 @@ class Outcome:
 
 TESTS = (
     *(f"chains/cuda/test_cuda_{name}.py" for name in ("host", "kernels", "chains", "ladder", "pool", "device")),
-    "learning/test_machines.py", "learning/test_products_cuda.py",
+    "learning/test_rbm.py", "learning/cuda/test_products.py",
 )  # fmt: skip
 
 

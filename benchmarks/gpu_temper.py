@@ -18,8 +18,8 @@ import gpu  # noqa: F401  sets up NumPy for numba-cuda, so before anything that 
 
 from fastmix import infer, temper
 from fastmix.chains.cuda.device import cuda_available
+from fastmix.inference.compare import marginal_errors
 from fastmix.instances import ising_grid, potts_grid
-from fastmix.methods.comparison import marginal_errors
 
 MODELS = {
     "Ising 16x16, attractive to 4": ising_grid(16, 16, coupling_max=4.0, attractive=True, seed=0),

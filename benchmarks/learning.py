@@ -155,7 +155,7 @@ def main() -> None:
             score = fastmix.score(result.model, test, **common, **several)
             line = {
                 "set": name, "fit": what, "test_log_likelihood": score.log_likelihood, "std_error": score.std_error,
-                "log_z_bracket": score.log_z_bracket, "log_z": score.log_z, "score_status": str(score.status),
+                "log_z_both_ways": score.log_z_both_ways, "log_z": score.log_z, "score_status": str(score.status),
                 "status": str(result.status), "ridge": result.ridge, "l1": result.l1,
                 "num_edges": result.model.num_edges, "norms": dict(result.norms), "moment_error": result.moment_error,
                 "moments": result.moments, "seconds": seconds, "cpu_seconds": cpu,

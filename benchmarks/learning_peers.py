@@ -6,7 +6,7 @@
 Rows are those of DEBD sets, and drawn from random dense Ising models of so many ``--variables``. A fit is judged by the
 probabilities of states and pairs under it, exact by enumeration (up to 20 variables) or from 400,000 draws of chains of
 ours that begin at the data: their largest difference from those of the data. Iterative fits, ours too, are stopped and
-looked at now and then, and looking is not counted; those that maximise a pseudo-likelihood have one answer, whatever
+looked at now and then, and looking is not counted; those that maximize a pseudo-likelihood have one answer, whatever
 its error. Importing and compiling are not counted either. Peers that leave the length of steps to their user try every
 one of ``--steps``, a line each; chains of theirs and fields begin at the data. A peer that is not installed
 (``--packages`` has a folder for each, as ``pip install --target`` makes), or fails, is reported with why. coniii needs
@@ -119,14 +119,14 @@ def by_dwave(spins: np.ndarray, step: float) -> Fit:
         machine.linear.copy_(-torch.arctanh(0.99 * rows.mean(dim=0)))
         machine.quadratic.zero_()
     sampler = BlockSampler(machine, lambda node: node, CHAINS, schedule=[1.0], initial_states=rows[:CHAINS], seed=0)
-    optimiser = torch.optim.SGD(machine.parameters(), lr=step)
+    optimizer = torch.optim.SGD(machine.parameters(), lr=step)
     i, j = machine.edge_idx_i.numpy(), machine.edge_idx_j.numpy()
     while True:
         for _ in range(20):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             drawn = machine.sufficient_statistics(sampler.sample()).mean(dim=0)
             ((data - drawn) @ machine.theta).backward()
-            optimiser.step()
+            optimizer.step()
         couplings = np.zeros((n, n))
         couplings[i, j] = couplings[j, i] = -machine.quadratic.detach().numpy()
         yield couplings, -machine.linear.detach().numpy().astype(float)

@@ -49,6 +49,7 @@ IntArray = np.typing.NDArray[np.int64]
 
 MOST_VARIABLES = 1_000_000
 MOST_ENTRIES = 10_000_000  # of all tables
+MOST_LEVELS = 12  # of a picture that was not told how many labels it has
 LIMITS = (1.0, 2.0, 5.0, 10.0)
 SMALL = 100_000  # variables up to which a limit of 1 s is asked for
 KILLED_AFTER = 6.0  # times the limit
@@ -206,7 +207,7 @@ def bags(rng: np.random.Generator, size: int) -> MarkovRandomField:
 
 
 def drawing(rng: np.random.Generator, size: int) -> FloatArray:
-    """A picture of waves, grey values from 0 to 1."""
+    """A picture of waves, gray values from 0 to 1."""
     rows, cols = rectangle(rng, size)
     rows, cols = max(2, rows), max(2, cols)
     y, x = np.mgrid[:rows, :cols]
@@ -216,7 +217,7 @@ def drawing(rng: np.random.Generator, size: int) -> FloatArray:
 
 
 def picture(rng: np.random.Generator, size: int) -> MarkovRandomField:
-    """Denoising of a picture, black and white or of 3 to 20 grey levels."""
+    """Denoising of a picture, black and white or of 3 to 20 gray levels."""
     from fastmix.denoising.posterior import denoising_model, label_model
 
     if rng.random() < 0.5:
@@ -369,11 +370,12 @@ def score(asked: Asked) -> Call:
 
 def denoise_picture(asked: Asked) -> Call:
     rng = asked.rng
-    image = drawing(rng, min(asked.model.num_variables, 500_000))
-    noisy = np.clip(image + rng.normal(scale=0.15, size=image.shape), 0.0, 1.0)
     options: dict[str, Any] = {}
     if rng.random() < 0.6:
-        options["labels"] = int(rng.integers(2, 17))
+        options["num_labels"] = int(rng.integers(2, 17))
+    most_pixels = MOST_ENTRIES // (2 * options.get("num_labels", MOST_LEVELS) ** 2)  # two tables for every pixel
+    image = drawing(rng, min(asked.model.num_variables, most_pixels))
+    noisy = np.clip(image + rng.normal(scale=0.15, size=image.shape), 0.0, 1.0)
     if rng.random() < 0.3:
         options["method"] = ["loopy-bp", "gibbs", "mean-field", "auto"][rng.integers(4)]
     return lambda: denoise(noisy, seed=asked.seed, num_threads=1, **options, **asked.common)
@@ -480,14 +482,17 @@ def end_after(seconds: float) -> None:
 # -- all cases --------------------------------------------------------------------------------------------------------
 
 
-def draw_cases(seed: int, families: list[str], verbs: list[str], limits: list[float], most: int) -> Iterator[Case]:
-    """Cases without end: every family with every verb, in random order, again and again."""
+def draw_cases(
+    seed: int, families: list[str], verbs: list[str], limits: list[float], sizes: tuple[int, int]
+) -> Iterator[Case]:
+    """Cases without end, of sizes between two: every family with every verb, in random order, again and again."""
     rng = random.Random(seed)
+    least, most = np.log10(sizes)
     while True:
         pairs = [(family, verb) for family in families for verb in verbs]
         rng.shuffle(pairs)
         for family, verb in pairs:
-            size = round(10.0 ** rng.uniform(1.0, np.log10(most)))
+            size = round(10.0 ** rng.uniform(least, most))
             own = [limit for limit in limits if limit > 1.0 or size <= SMALL] or limits
             yield Case(family, verb, rng.choice(own), size, rng.randrange(1 << 40))
 
@@ -565,7 +570,8 @@ def run_all(options: argparse.Namespace) -> list[dict[str, Any]]:
     for k in range(workers):
         free.put(cores[k % len(cores)])
     most_memory = options.max_memory or 0.8 * available_memory() / workers
-    cases = draw_cases(options.seed, options.families, options.verbs, options.limits, options.max_size)
+    sizes = options.min_size, options.max_size
+    cases = draw_cases(options.seed, options.families, options.verbs, options.limits, sizes)
     end = time.monotonic() + options.budget
     lock, rows, started = threading.Lock(), [], [0]
 
@@ -602,6 +608,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--verbs", nargs="+", default=list(VERBS), choices=list(VERBS))
     parser.add_argument("--limits", nargs="+", type=float, default=list(LIMITS))
+    parser.add_argument("--min-size", type=int, default=10, help="variables")
     parser.add_argument("--max-size", type=int, default=MOST_VARIABLES, help="variables")
     parser.add_argument("--rows", help="file that rows are appended to, as lines of JSON")
     parser.add_argument("--repeat", nargs=5, metavar=("FAMILY", "VERB", "LIMIT", "SIZE", "SEED"))

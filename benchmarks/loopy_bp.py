@@ -65,7 +65,7 @@ def main() -> int:
 
 def run_propagation(repeat: int, have_peers: bool) -> bool:
     from fastmix.instances import ising_grid
-    from fastmix.methods.loopy_bp import loopy_bp
+    from fastmix.variational.loopy_bp import loopy_bp
 
     print(f"Loopy belief propagation, 16x16 Ising grids, all messages at once: CPU us an iteration, best of {repeat}")
     head = f"{'couplings':24}{'fastmix':>9}{'by 1/2':>9}{'by 0.3':>10}{'PGMax':>9}{'ratio':>8}{'difference':>12}"
@@ -91,7 +91,7 @@ def run_propagation(repeat: int, have_peers: bool) -> bool:
 
 
 def iteration_seconds(model: Any, damping: float, repeat: int) -> float:
-    from fastmix.methods.loopy_bp import make_messages
+    from fastmix.variational.loopy_bp import make_messages
 
     messages = make_messages(model, message_order="parallel")
     # A tolerance that no change meets, so that every iteration is made and tested for convergence.
@@ -100,7 +100,7 @@ def iteration_seconds(model: Any, damping: float, repeat: int) -> float:
 
 def run_mean_field(repeat: int, have_peers: bool) -> bool:
     from fastmix.instances import ising_grid, potts_grid
-    from fastmix.methods.mean_field import mean_field
+    from fastmix.variational.mean_field import mean_field
 
     print(
         f"\nMean field, 16x16 grids, {SWEEPS} sweeps from the uniform start: CPU ms of the whole call, best of {repeat}"
@@ -115,7 +115,7 @@ def run_mean_field(repeat: int, have_peers: bool) -> bool:
         call = lambda m=model: mean_field(m, num_starts=1, max_iter=SWEEPS, tol=1e-300, seed=0)  # noqa: E731
         ours = 1e3 * best_seconds(call, repeat)
         result = call()
-        made = result.stats["iterations"]
+        made = result.stats["num_iterations"]
         line = f"{name:28} fastmix {ours:7.3f} ms for {made} sweeps"
         if have_peers and name.startswith("Ising"):
             peer = ask_peer("pygms", model, 1)

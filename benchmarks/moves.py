@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix import MarkovRandomField, UnfitMethodError, _clock, infer, temper
+from fastmix.inference.compare import marginal_errors
 from fastmix.instances import ising_grid, ising_regular, potts_grid
-from fastmix.methods.comparison import marginal_errors
-from fastmix.methods.tempering import ladder
+from fastmix.sampling.tempering import ladder
 
 FloatArray = NDArray[np.float64]
 

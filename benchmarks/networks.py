@@ -1,4 +1,4 @@
-"""Bayesian networks of BIF files, exactly: fastmix beside pyAgrum, on the same normalised tables in the same run.
+"""Bayesian networks of BIF files, exactly: fastmix beside pyAgrum, on the same normalized tables in the same run.
 
 Every network is answered without evidence and with evidence on a tenth of its variables, taken from ancestral samples:
 the marginals of all variables. Questions with and without evidence take turns, so that none is the one before. Both

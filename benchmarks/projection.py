@@ -103,7 +103,7 @@ def fast_rows(repeat: int) -> dict[str, tuple[float, float]]:
             seconds = best_cpu_seconds(lambda c=norm_bound, m=large: fastmix.project(m, norm_bound=c, tol=1e-10), 1)
             row(f"inf, Ising {side}x{side}, c = {norm_bound}, gap 1e-10, whole call", seconds,
                 target if side == 1000 else "-",
-                f"{seconds / side**2 * 1e6:.2f} us a variable, {result.stats['iterations']} passes")  # fmt: skip
+                f"{seconds / side**2 * 1e6:.2f} us a variable, {result.stats['num_iterations']} passes")  # fmt: skip
     # A model that is certified, so that the iteration does not stop early.
     weak = dependency_matrix(ising_grid(1000, 1000, coupling_max=0.2, seed=0), dependency="sigmoid")
     one, many = (best_cpu_seconds(lambda k=k: bias_after(weak, k, schedule="systematic"), 3) for k in (1, 11))

@@ -197,7 +197,7 @@ def main() -> None:
         begin = time.process_time()
         score = fastmix.score(result.model, held_out, tol=0.05, seed=0, backend=arguments.backend)
         line = {"who": "fastmix", "log_likelihood": score.log_likelihood, "std_error": score.std_error}
-        line |= {"log_z_bracket": score.log_z_bracket, "status": str(score.status)}
+        line |= {"log_z_both_ways": score.log_z_both_ways, "status": str(score.status)}
         print(json.dumps({**line, "cpu_seconds": time.process_time() - begin}), flush=True)
 
 

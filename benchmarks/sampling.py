@@ -254,7 +254,7 @@ class LastStates:
 class Dwave:
     """Simulated annealing at a constant temperature of 1: Gibbs sampling with a systematic scan.
 
-    Its energies are minimised, hence the signs.
+    Its energies are minimized, hence the signs.
     """
 
     name = "dwave-samplers"
