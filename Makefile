@@ -11,9 +11,11 @@ DEMO_BIN := $(subst $(VENV),$(DEMO),$(BIN))
 STAMP := $(VENV)/.dev
 BENCH_STAMP := $(VENV)/.bench
 DOCS_STAMP := $(VENV)/.docs
+EXTRAS := .venv-extras
+EXTRAS_BIN := $(subst $(VENV),$(EXTRAS),$(BIN))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test coverage lint stubs docs gallery bench verify wheel-check matrix dist release-check gpu-check clean
+.PHONY: demo test test-extras coverage lint stubs docs gallery bench verify wheel-check matrix dist release-check gpu-check clean
 
 # In an environment of its own, with what fastmix needs to run and to draw, and nothing for developers.
 demo: $(DEMO)/.demo
@@ -23,6 +25,11 @@ demo: $(DEMO)/.demo
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal
+
+# What needs large packages, in an environment of its own: nothing is skipped there.
+test-extras: export FASTMIX_TEST_EXTRAS = 1
+test-extras: $(EXTRAS)/.extras
+	$(EXTRAS_BIN)/python -m pytest -m extras -rs tests
 
 UNTRACED := $(addprefix --ignore tests/,test_ceilings.py test_warming.py test_without_compiler.py) \
   --deselect tests/cli/test_outputs.py::test_file_size_limit
@@ -99,11 +106,17 @@ gpu-check: $(STAMP)
 	$(BIN)/python benchmarks/gpu_check.py
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) $(EXTRAS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(DEMO)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DEMO)
 	$(DEMO_BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[plot]"
+	touch $@
+
+$(EXTRAS)/.extras: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(EXTRAS)
+	$(EXTRAS_BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[torch,jax,map,count,interop,sklearn]" \
+	  hypothesis pytest pytest-timeout pytest-xdist
 	touch $@
 
 $(STAMP): pyproject.toml constraints.txt

@@ -98,6 +98,14 @@ def tell(record_property: Callable[[str, object], None]) -> Callable[[str, str, 
     return lambda trial, what, counted: record_property("trial", (trial, what, counted))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of extras whose packages are not installed, unless this run is there to test them."""
+    for marker in item.iter_markers("extras"):
+        for package in marker.args:
+            if importlib.util.find_spec(package) is None and "FASTMIX_TEST_EXTRAS" not in os.environ:
+                pytest.skip(f"needs {package}, which make test-extras installs")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_disks() -> Generator[None, None, None]:
     """Files of tests need not outlive a power failure: a file is written, but nobody waits until it is on the disk."""
