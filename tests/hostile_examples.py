@@ -271,6 +271,10 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "infer_exact": _small(),
     # Results.
     "AnnealedResult.edge_marginal": lambda: {"i": 0, "j": 1},
+    "AnnealedResult.estimate": lambda: {
+        "function": lambda means: means["weight"] ** 2,
+        "observables": {"weight": model().log_weight},
+    },
     "AnnealedResult.expect": lambda: {"function": model().log_weight},
     "AnnealedResult.joint": lambda: {"variables": (0,)},
     "AnnealedResult.marginal": lambda: {"variable": 0},
@@ -285,6 +289,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "Comparison.save": lambda: {"folder": "saved"},
     "DenoiseResult.plot": dict,
     "ExperimentResult.plot": dict,
+    "Estimate.from_groups": lambda: {"groups": [1.0, 2.0]},
     "LearnResult.plot": dict,
     "MostProbableResult.plot": dict,
     "ProjectionResult.plot": dict,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from scipy.signal import lfilter
 import fastmix
 import strategies
 from fastmix import MarkovRandomField, graphs
+from fastmix._student import student_factor
 from fastmix.estimates import Estimate, joint_frequencies, mean_of, variance_of
 from fastmix.exact import enumerate_model
 from fastmix.instances import ising_grid, random_tables
@@ -36,6 +39,172 @@ def test_standard_errors_cover(chains):
     # 95 % nominally, 91 % by Student's law with 15 degrees of freedom for 1.75; six binomial deviations from 93 %
     assert (hits > 200 * 0.93 - 6 * math.sqrt(200 * 0.93 * 0.07)).all(), hits
     assert (hits < 200).all()
+
+
+# -- calculation ------------------------------------------------------------------------------------------------------
+
+
+FUNCTIONS = {
+    "ratio": lambda a, b: a / b,
+    "cumulant": lambda a, b: 1.0 - a / (3.0 * b**2),
+    "logarithm": lambda a, b: np.log(a) + 0.0 * b,
+    "difference": lambda a, b: a - 2.0 * b + 1.0,
+    "distance": lambda a, b: np.sqrt(a**2 + b**2),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_estimates_are_those_of_the_jackknife(name):
+    """The naive twin leaves out one group after the other."""
+    rng = np.random.default_rng(3)
+    function = FUNCTIONS[name]
+    common = rng.normal(size=(20, 1))
+    means = 5.0 + common + 0.3 * rng.normal(size=(20, 2))
+    a, b = (Estimate.from_groups(means[:, k], run="one") for k in range(2))
+    found = function(a, b)
+    left_out = np.array([function(*np.delete(means, g, axis=0).mean(axis=0)) for g in range(20)])
+    factor = student_factor(19)
+    assert found.value == pytest.approx(function(*means.mean(axis=0)), rel=1e-12)
+    assert found.std_error == pytest.approx(factor * math.sqrt(19 * left_out.var()), rel=1e-9)
+    # Of different runs: the sum of the two variances.
+    alone = function(a, Estimate.from_groups(means[:, 1]))
+    parts = [function(a, b.value).std_error, function(a.value, b).std_error]
+    assert alone.std_error == pytest.approx(math.hypot(*parts), rel=1e-9)
+
+
+def test_what_is_the_same_run_varies_together():
+    model = ising_grid(3, 3, coupling_max=0.5, seed=1)
+    run = fastmix.sample(model, num_sweeps=500, num_draws=50, seed=3)
+    energy = run.expect(model.log_weight)
+    assert (energy - run.expect(model.log_weight)).std_error < 1e-12
+    assert (
+        energy - fastmix.sample(model, num_sweeps=500, num_draws=50, seed=4).expect(model.log_weight)
+    ).std_error > 0.0
+    table = run.joint(0, 1)
+    assert float(np.sum(table)) == pytest.approx(1.0)
+    total: Any = np.sum(table)
+    assert total.std_error < 1e-12  # whatever its parts are
+    assert table[0, 0].std_error > 0.0
+    copied = pickle.loads(pickle.dumps(energy))
+    assert (copied - energy).std_error < 1e-12
+
+
+def test_a_function_of_means_and_that_of_estimates_agree():
+    model = ising_grid(3, 3, coupling_max=0.5, seed=1)
+    run = fastmix.sample(model, num_sweeps=2000, num_draws=500, seed=3)
+    observables = {f"m{k}": lambda x, k=k: (2.0 * x.mean(axis=-1) - 1.0) ** k for k in (2, 4)}
+    binder = run.estimate(lambda means: 1.0 - means["m4"] / (3.0 * means["m2"] ** 2), observables)
+    second, fourth = (run.expect(function) for function in observables.values())
+    calculated = 1.0 - fourth / (3.0 * second**2)
+    assert calculated.std_error == pytest.approx(binder.std_error, rel=1e-9)
+    assert abs(binder.value - calculated.value) < 0.5 * binder.std_error
+    states = np.array(list(np.ndindex(*model.num_states.tolist())))
+    weights = np.exp(model.log_weight(states) - enumerate_model(model).log_z)
+    m2, m4 = (weights @ function(states) for function in observables.values())
+    assert abs(binder.value - (1.0 - m4 / (3.0 * m2**2))) < 5.0 * binder.std_error
+    with pytest.raises(TypeError, match="observables"):
+        run.estimate(lambda means: 1.0, {})
+    with pytest.raises(TypeError, match="m2"):
+        run.estimate(lambda means: 1.0, {"m2": 3})
+    with pytest.raises(TypeError, match="function"):
+        run.estimate(lambda means: "a", observables)
+
+
+def coverage(chains, num, rho, runs, seed):
+    """Shares of runs whose error bars hold a ratio, a Binder cumulant and a logarithm of means of chains."""
+    rng = np.random.default_rng(seed)
+    draws = np.arange(chains * num).reshape(chains, num, 1)
+    hits = np.zeros(3)
+    for _ in range(runs):
+        x = autoregression(rng, chains, num, rho)
+        flat = x.reshape(-1)
+        m1 = mean_of(lambda i, flat=flat: flat[i[:, 0]] + 2.0, draws, "one")
+        m2 = mean_of(lambda i, flat=flat: flat[i[:, 0]] ** 2, draws, "one")
+        m4 = mean_of(lambda i, flat=flat: flat[i[:, 0]] ** 4, draws, "one")
+        logarithm: Any = np.log(m2)
+        found = m2 / m1, 1.0 - m4 / (3.0 * m2**2), logarithm
+        hits += [abs(e.value - truth) < 1.96 * e.std_error for e, truth in zip(found, (0.5, 0.0, 0.0), strict=True)]
+    return hits / runs
+
+
+@pytest.mark.parametrize(("chains", "num"), [(1, 8000), (4, 2000), (64, 200)])
+def test_errors_of_functions_cover(chains, num):
+    runs = 150
+    shares = coverage(chains, num, 0.5, runs, seed=chains)
+    # 95 %, six binomial deviations around it
+    assert (abs(shares - 0.95) < 6 * math.sqrt(0.05 * 0.95 / runs)).all(), shares
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chains", "num"), [(1, 20000), (4, 5000), (64, 400)])
+def test_errors_of_functions_cover_in_a_thousand_runs(chains, num, tell):
+    shares = coverage(chains, num, 0.5, 1000, seed=100 + chains)
+    tell("coverage of functions of estimates", f"{chains} chains", f"shares {np.round(shares, 3).tolist()}")
+    assert (shares > 0.93).all(), shares
+    assert (shares < 0.98).all(), shares
+
+
+def test_estimates_are_arrays_of_numbers():
+    a = Estimate(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3]))
+    assert (len(a), a.shape, a.ndim) == (3, (3,), 1)
+    total: Any = np.sum(a)
+    assert total.std_error == pytest.approx(math.sqrt(0.01 + 0.04 + 0.09))
+    middle: Any = np.mean(a)
+    assert middle.value == pytest.approx(2.0)
+    assert (a[0] - a[0]).std_error == pytest.approx(0.0)
+    assert (a[0] + a[1]).std_error == pytest.approx(math.hypot(0.1, 0.2))
+    roots: Any = np.sqrt(a)
+    assert roots.std_error == pytest.approx(a.std_error / (2 * np.sqrt(a.value)), rel=0.01)
+    assert [one.value for one in a] == [1.0, 2.0, 3.0]
+    twice: Any = np.concatenate([a, a])
+    both: Any = np.sum(twice)
+    assert both.std_error == pytest.approx(2 * total.std_error)
+    assert (a > 1.5).tolist() == [False, True, True]
+    assert (np.asarray(a) == a).all()
+    product: Any = np.array([1.0, 2.0, 3.0]) * a
+    assert product.std_error == pytest.approx([0.1, 0.4, 0.9])
+    e = Estimate(2.0, 0.1)
+    assert (e == 2.0, e != 2.0, e < 3, e >= 3, e >= 1) == (True, False, True, False, True)
+    assert (2.0 - e).value == 0.0
+    assert (1 / e).std_error == pytest.approx(0.1 / 4, rel=0.01)
+    assert (2.0**e).value == 4.0
+    assert abs(Estimate(-0.01, 0.1)).std_error == pytest.approx(0.1)
+    for wrong in (
+        lambda: e + "1",
+        lambda: e < "1",
+        lambda: np.shape(e),
+        lambda: f"{a:.3f}",
+        lambda: np.add(1.0, e, out=a),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises(ValueError, match="groups"):
+        Estimate.from_groups(1.0)
+    with pytest.raises(ValueError, match="one"):
+        Estimate.from_groups([1.0, 2.0], run="one") + Estimate.from_groups([1.0, 2.0, 3.0], run="one")
+    assert math.isnan(Estimate.from_groups([1.0]).std_error)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (1.4239, 0.0007, "1.4239(7)"), (1.4239, 0.0013, "1.4239(13)"), (-20.0, 0.5, "-20.0(5)"),
+        (1234.5, 56.0, "1230(60)"), (1e-7, 3e-9, "1.00(3)e-7"), (0.0, 0.1, "0.00(10)"), (3.0, 0.0, "3"),
+        (5.5, 0.0999, "5.50(10)"), (5.5, 0.096, "5.50(10)"), (1e9, 3e7, "1.00(3)e9"),
+    ],
+)  # fmt: skip
+def test_uncertain_digits_stand_in_parentheses(value, error, text):
+    assert str(Estimate(value, error)) == f"{Estimate(value, error)}" == text
+    assert f"{Estimate(value, error):.3e}" == f"{value:.3e} ± {error:.3e}"
+
+
+def test_more_chains_than_groups_are_put_together():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(10_000, 1))
+    draws = np.arange(10_000).reshape(-1, 1, 1)
+    found = mean_of(lambda i: values[i[:, 0], 0], draws)
+    assert found.value == pytest.approx(values.mean())
+    assert found.std_error == pytest.approx(0.01, rel=0.3)
 
 
 def test_joint_frequencies_count():

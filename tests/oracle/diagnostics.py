@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import oracle
+from fastmix._student import student_factor
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.sampling.diagnostics import BatchStatistics, Summary
-from fastmix.sampling.student import student_factor
 
 FloatArray = NDArray[np.float64]
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 import oracle
 import strategies
+from fastmix._student import student_quantile
 from fastmix.model import MarkovRandomField
 from fastmix.results import Status
 from fastmix.sampling import diagnostics
 from fastmix.sampling.diagnostics import BatchStatistics, Summary, assess_mixing, log_odds_swings, summarize
-from fastmix.sampling.student import student_quantile
 from oracle.diagnostics import (
     INF,
     assert_sound,

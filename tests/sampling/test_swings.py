@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import oracle
 import strategies
+from fastmix._student import student_factor
 from fastmix.model import MarkovRandomField
 from fastmix.sampling import diagnostics
 from fastmix.sampling.diagnostics import log_odds_swings, summarize
-from fastmix.sampling.student import student_factor
 from oracle.diagnostics import (
     INF,
     collect,

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._student import student_factor
 from fastmix.chains.layout import rows_of
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.sampling.diagnostics import unseen_errors
-from fastmix.sampling.student import student_factor
 from fastmix.sampling.tuning import ANNEALED_ROUNDING, MAX_FLIPPED_STATES, MISSED_SIGMAS
 
 __all__ = [

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix._clock import NO_LIMIT, Clock
+from fastmix._student import student_factor
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.results import Status
-from fastmix.sampling.student import student_factor
 from fastmix.sampling.tuning import (
     CONSTANT_TOLERANCE,
     HARDLY_VISITED,

@@ -11,10 +11,10 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix._clock import Ending
 from fastmix._context import Context
+from fastmix._student import student_factor
 from fastmix.chains.annealing import Annealing
 from fastmix.model import MarkovRandomField
 from fastmix.sampling.clusters import ClusterChains
-from fastmix.sampling.student import student_factor
 from fastmix.sampling.tuning import (
     ANNEAL_BATCH_UPDATES,
     ANNEAL_END_SWEEPS,

@@ -8,13 +8,13 @@ import pytest
 
 import oracle
 from fastmix import Interrupted, MarkovRandomField, Progress, UnfitMethodError, infer
+from fastmix._student import student_quantile
 from fastmix.chains.cuda.device import cuda_available
 from fastmix.chains.layout import tables_fit
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.results import Status
 from fastmix.sampling.results import TemperedResult
-from fastmix.sampling.student import student_quantile
 from fastmix.sampling.tempering import rungs
 from fastmix.sampling.tempering.temper import temper
 

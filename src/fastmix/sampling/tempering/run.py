@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from fastmix._arrays import FloatArray
 from fastmix._clock import Clock, Ending, OutOfTimeError
 from fastmix._context import Context
+from fastmix._student import student_quantile
 from fastmix.sampling.diagnostics import BatchStatistics
-from fastmix.sampling.student import student_quantile
 from fastmix.sampling.tempering import rungs
 from fastmix.sampling.tempering.capacity import Capacity
 from fastmix.sampling.tempering.first_ladder import place_first_ladder

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._student import student_quantile
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.results import LogZKind, Status
 from fastmix.sampling.diagnostics import Summary, summarize
 from fastmix.sampling.results import TemperedResult
 from fastmix.sampling.runs import edge_averages
-from fastmix.sampling.student import student_quantile
 from fastmix.sampling.tempering.phases import outweighing, proven_bound
 from fastmix.sampling.tempering.run import LadderRun
 from fastmix.sampling.tuning import LOG_Z_SIGMAS, MAX_LADDER_R_HAT, MIN_TRIPS, SHOWN_STATES
