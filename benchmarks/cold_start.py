@@ -47,7 +47,9 @@ METHODS = {
     "annealed": "num_steps=5", "perfect": "num_draws=10",
 }  # fmt: skip
 # Models for which a route of `most_probable` is made.
-ROUTES = {"auto": MIXED, "exact": MIXED, "cut": WEAK, "expansion": LABELS, "search": MIXED}
+ROUTES = {
+    "auto": MIXED, "exact": MIXED, "cut": WEAK, "messages": LABELS, "expansion": LABELS, "search": MIXED,
+}  # fmt: skip
 CASES = {
     "README": f"fastmix.infer({STRONG}, seed=1)",
     **{f"infer {name}": f"fastmix.infer({WEAK}, method={name!r}, {few})" for name, few in METHODS.items()},

@@ -136,6 +136,38 @@ def shared_models(
     )
 
 
+def picture_twins(seed: int, *, num_variables: int = 5, scale: float = 1.0, mixed: bool | None = None) -> Shared:
+    """Models of equal state counts that share tables as pictures do, beside their twins in full.
+
+    Potts and truncated linear patterns of either sign, with a level, that end at or between states; truncated squares
+    and random ones, turned or not. Neighboring patterns are of one kind, so that mixtures of two often are.
+    """
+    rng = np.random.default_rng([seed, 29])
+    count = int(rng.integers(2, 7))
+    states = np.arange(count)
+    distance = np.abs(np.subtract.outer(states, states)).astype(float)
+    reach = rng.choice([1.0, 1.5, 2.0, float(count)])
+    patterns = [0.3 + np.eye(count), -1.2 * np.eye(count) - 0.1]
+    patterns += [0.2 - size * np.minimum(distance, reach) for size in (0.5, 0.8, -0.4)]
+    patterns += [-np.minimum(distance**2, 3.0), rng.normal(size=(count, count)), rng.normal(size=(count, count))]
+    pairs = [pair for pair in itertools.combinations(range(num_variables), 2) if rng.random() < 0.7]
+    mixed = bool(rng.integers(2)) if mixed is None else mixed
+    chosen = rng.integers(0, len(patterns) - 1, len(pairs))
+    turned = rng.random(len(pairs)) < 0.5
+    weights = scale * rng.choice([0.0, -1.0, 0.7, 1.0, 1.6], len(pairs))
+    following = scale * rng.normal(size=len(pairs)) * rng.integers(0, 2, len(pairs)) if mixed else None
+    unary = scale * rng.normal(size=num_variables * count)
+    use = TableUse(np.tile([count, count], (len(patterns), 1)), chosen.astype(np.int32), turned)
+    shared = SharedTables.checked(use, np.concatenate([np.ravel(p) for p in patterns]), weights, following)
+    edges = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    full = np.concatenate([np.zeros(0), *oracle.laid_out(patterns, chosen, turned, weights, following)])
+    counts = np.full(num_variables, count)
+    return Shared(
+        MarkovRandomField(counts, unary, edges, np.zeros(0), -0.5, shared_tables=shared),
+        MarkovRandomField(counts, unary, edges, full, -0.5),
+    )
+
+
 @st.composite
 def factor_models(
     draw: st.DrawFn,

@@ -57,7 +57,7 @@ def calls_of(model: MarkovRandomField) -> Iterator[tuple[str, Call]]:
     rows = np.full((3, model.num_variables), -1)
     yield "rows", partial(fastmix.prepare(model).ask, rows, most_probable=True, num_draws=1, seed=1)
     yield "map", partial(fastmix.most_probable, model, seed=1)
-    for method in ("cut", "expansion", "search"):
+    for method in ("cut", "messages", "expansion", "search"):
         yield f"map {method}", partial(fastmix.most_probable, model, method=method, seed=1, time_limit=1.0)
     yield "bracket", partial(fastmix.bracket, model, seed=1)
     for confidence in (None, 0.95):

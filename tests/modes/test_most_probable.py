@@ -17,9 +17,8 @@ from fastmix._clock import Clock, OutOfTimeError
 from fastmix.errors import ImpossibleEvidenceError, ImpossibleModelError, ModelError, ResourceError, UnfitMethodError
 from fastmix.instances import ising_grid, ising_random, potts_grid, random_tables
 from fastmix.marginals import best_states
-from fastmix.modes import exact_route, expansion_route
+from fastmix.modes import exact_route, message_route
 from fastmix.modes.cuts import check_expansion, minimum_cut
-from fastmix.modes.descents import search_arrays
 from fastmix.modes.dual_messages import DualMessages
 from fastmix.modes.mode_run import ModeRun, term_ranges
 from fastmix.modes.search_route import SearchRoute
@@ -127,11 +126,11 @@ def test_every_pass_of_messages_bounds_the_largest_weight(seed: int) -> None:
         values = model.log_pairwise.copy()
         values[rng.integers(len(values))] = -np.inf
         model = model.replace(log_pairwise=values)
-    truth, messages, bounds = largest(model), DualMessages(search_arrays(model)), []
+    truth, messages, bounds = largest(model), DualMessages(model), []
     for _ in range(8):
         messages.make_pass(forward=True)
         assert model.log_weight(messages.states) <= truth + 1e-9
-        bounds.append(messages.make_pass(forward=False) + model.log_constant)
+        bounds.append(messages.make_pass(forward=False))
     assert min(bounds) >= truth - 1e-9
     assert (np.diff(bounds) <= 1e-9).all()
     assert bounds[-1] <= model.log_constant + term_ranges(model)[0].sum() + 1e-9
@@ -229,12 +228,13 @@ def test_a_descent_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a descent from the best states of the unaries finds is there when a preparation takes all the time."""
     clocks: list[bool] = []
 
-    def slow(model: MarkovRandomField, clock: Clock) -> None:
-        clocks.append(clock.limit is not None)
+    def slow(run: ModeRun, *, share: float) -> None:
+        clocks.append(run.clock.limit is not None)
+        assert 0.0 < share < 1.0
         monkeypatch.setattr(Clock, "past", lambda *_: True)
         raise OutOfTimeError
 
-    monkeypatch.setattr(expansion_route, "check_expansion", slow)
+    monkeypatch.setattr(message_route, "tighten", slow)
     rng = np.random.default_rng(0)
     for k in (3, 21):
         model = MarkovRandomField.image(rng.normal(size=(12, 12, k)), 0.7)
@@ -247,7 +247,7 @@ def test_a_descent_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
         assert model.log_weight(changes).max() <= result.log_weight + 1e-9  # no single change is a gain
         assert result.log_weight > model.log_weight(best_states(model, model.log_unary))
         monkeypatch.undo()
-        monkeypatch.setattr(expansion_route, "check_expansion", slow)
+        monkeypatch.setattr(message_route, "tighten", slow)
     assert clocks == [True, True]
 
 

@@ -280,6 +280,18 @@ def plan_model_elimination(
     return ModelElimination(model, plan_elimination(model_factors(model), memory_limit=memory_limit, clock=clock))
 
 
+def _picture_width(model: MarkovRandomField) -> int:
+    """The treewidth of a grid with the sides of a picture, 0 unless the model has all edges between its neighbors."""
+    if model.shape is None or len(model.shape) != 2:
+        return 0
+    num_rows, num_cols = model.shape
+    first, second = model.edges.T
+    across = np.count_nonzero((second - first == 1) & (second % num_cols != 0))
+    down = np.count_nonzero(second - first == num_cols)
+    is_whole = across >= num_rows * (num_cols - 1) and (down >= (num_rows - 1) * num_cols)
+    return min(num_rows, num_cols) if is_whole and num_cols > 1 else 0
+
+
 def check_size(model: MarkovRandomField, memory_limit: float, clock: Clock, num_eliminated: int) -> None:
     """Refuse a model whose tables cannot fit, or that cannot be planned in time, before there is a plan."""
     n = model.num_variables
@@ -288,7 +300,7 @@ def check_size(model: MarkovRandomField, memory_limit: float, clock: Clock, num_
         raise OutOfTimeError
     least = int(model.num_states.min()) if n else 1
     if least > 1 and n > MAX_UNBOUNDED_VARIABLES and model.num_edges > n:
-        lower = degeneracy(n, model.edges)
+        lower = max(degeneracy(n, model.edges), _picture_width(model))
         if lower * math.log2(least) + 3 > math.log2(memory_limit):
             required = 8.0 * float(least) ** lower if lower * math.log2(least) < 1000 else 1e300
             refuse(f"at least {lower}", lower, required, memory_limit, "at least ")

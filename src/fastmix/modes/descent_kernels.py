@@ -1,4 +1,4 @@
-"""Compiled searches for configurations of large weight, and passes of messages that bound the largest from above.
+"""Compiled searches for configurations of large weight.
 
 In all of them ``tables[table_starts[k] + s * row_steps[k] + t * col_steps[k]]`` is the log-potential of state s of a
 site and t of its k-th neighbor; ``incident`` are the factors over more variables around every site
@@ -8,11 +8,12 @@ site and t of its k-th neighbor; ``incident`` are the factors over more variable
 from __future__ import annotations
 
 import numpy as np
+from numba import uint64
 
-from fastmix._jit import njit
+from fastmix._jit import inner, njit
 from fastmix.chains.product_kernels import next_row
 
-__all__ = ["descend", "dual_pass", "hopeful"]
+__all__ = ["add_row", "descend", "descend_shared", "hopeful"]
 
 
 @njit(cache=True, nogil=True)
@@ -122,66 +123,55 @@ def hopeful(
                     last += 1
 
 
+@inner
+def add_row(target, count, table, start, weight, state, by_rows, num_other):
+    """Add what a table, times a weight, has beside a state of the neighbor, whose states may be the rows."""
+    if by_rows:
+        row = start + state * count
+        for s in range(count):
+            target[s] += weight * table[row + s]
+    else:
+        for s in range(count):
+            target[s] += weight * table[start + s * num_other + state]
+
+
 @njit(cache=True, nogil=True)
-def dual_pass(
-    forward, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states,
-    reverse, message_starts, messages, x, belief,
-):  # fmt: skip
-    """The upper bound on the log-weight after messages from every variable to its neighbors on one side.
+def descend_shared(x, variables, tables, max_sweeps):
+    """As :func:`descend`, for one configuration x (n,) of a model of pairs that shares tables.
 
-    One half of an iteration of sequential tree-reweighted message passing (Kolmogorov 2006).
-
-    ``messages[message_starts[k] + s]`` is that of the k-th neighbor to state s, ``reverse[k]`` its place on the way
-    back. A forward pass writes to x (n,) the states that are best beside those of the variables before.
+    The arrays are those of :mod:`fastmix.modes.pattern_arrays`.
     """
-    n = len(states)
-    bound = 0.0
-    for step in range(n):
-        i = step if forward else n - 1 - step
-        first = indptr[i]
-        last = indptr[i + 1]
-        chosen = 0
-        most = -np.inf
-        top = -np.inf
-        for s in range(states[i]):
-            total = unary[unary_starts[i] + s]
-            decoded = total
-            for k in range(first, last):
-                message = messages[message_starts[k] + s]
-                total += message
-                if forward and neighbors[k] < i:
-                    decoded += tables[table_starts[k] + s * row_steps[k] + x[neighbors[k]] * col_steps[k]]
-                else:
-                    decoded += message
-            belief[s] = total
-            top = max(top, total)
-            if decoded > most or s == 0:
-                chosen = s
-                most = decoded
-        if forward:
-            x[i] = chosen
-        # What the variable knows is shared among the chains through it, of which the larger side has as many.
-        before = 0
-        for k in range(first, last):
-            before += neighbors[k] < i
-        share = 1.0 / max(before, last - first - before, 1)
-        bound += top
-        for s in range(states[i]):
-            belief[s] = share * (belief[s] - top)
-        for k in range(first, last):
-            if (neighbors[k] > i) != forward:
-                continue
-            target = message_starts[reverse[k]]
-            best = -np.inf
-            count = states[neighbors[k]]
-            for t in range(count):
-                value = -np.inf
-                for s in range(states[i]):
-                    entry = tables[table_starts[k] + s * row_steps[k] + t * col_steps[k]]
-                    value = max(value, belief[s] - messages[message_starts[k] + s] + entry)
-                messages[target + t] = value
-                best = max(best, value)
-            bound += best
-            for t in range(count):
-                messages[target + t] -= best
-    return bound
+    unary, unary_starts, indptr, neighbors, edge_ids = variables
+    patterns, starts, of_edge, turned, weights, next_weights = tables
+    n = len(unary_starts) - 1
+    widest = 0
+    for i in range(n):
+        widest = max(widest, unary_starts[i + 1] - unary_starts[i])
+    logits = np.empty(widest)
+    for _ in range(max_sweeps):
+        changed = False
+        for i in range(n):
+            base = uint64(unary_starts[i])
+            count = uint64(unary_starts[i + 1]) - base
+            for s in range(count):
+                logits[s] = unary[base + s]
+            for k in range(indptr[i], indptr[i + 1]):
+                e = edge_ids[k]
+                j = neighbors[k]
+                by_rows = (j < i) != turned[e]
+                start = uint64(starts[of_edge[e]])
+                state = uint64(x[j])
+                num_other = uint64(unary_starts[j + 1] - unary_starts[j])
+                add_row(logits, count, patterns, start, weights[e], state, by_rows, num_other)
+                if len(next_weights) > 0 and next_weights[e] != 0.0:
+                    start += count * num_other
+                    add_row(logits, count, patterns, start, next_weights[e], state, by_rows, num_other)
+            best = uint64(x[i])
+            for s in range(count):
+                if logits[s] > logits[best]:
+                    best = s
+            if best != uint64(x[i]):
+                x[i] = best
+                changed = True
+        if not changed:
+            break

@@ -39,7 +39,8 @@ def find_modes(
     descents meet, would take more than a second, or when the limit of the clock is past.
     """
     n = model.num_variables
-    entries_per_sweep = len(model.log_unary) + 2.0 * len(model.log_pairwise) + 3.0 * len(model.log_factors)
+    num_entries = float(model.pairwise_offsets[-1])
+    entries_per_sweep = len(model.log_unary) + 2.0 * num_entries + 3.0 * len(model.log_factors)
     entries = ENTRIES_PER_SECOND * min(DESCENT_SECONDS, clock.left())
     most = int(min(2 * count + MAX_CONSTANT_STARTS, entries / max(1.0, 10.0 * entries_per_sweep)))
     if not n or not model.num_edges or most < 1 or count < 1 or clock.past():

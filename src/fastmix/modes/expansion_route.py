@@ -6,9 +6,9 @@ import contextlib
 
 from fastmix._clock import OutOfTimeError
 from fastmix.modes.cuts import best_expansion, check_expansion
-from fastmix.modes.dual_messages import tighten
+from fastmix.modes.message_route import tighten
 from fastmix.modes.mode_run import ModeRun
-from fastmix.modes.tuning import MAX_PASSES_AFTER_EXPANSION, SHARE_OF_CHECK, SHARE_OF_EXPANSION
+from fastmix.modes.tuning import SHARE_OF_CHECK, SHARE_OF_EXPANSION
 
 __all__ = ["ExpansionRoute"]
 
@@ -34,4 +34,4 @@ class ExpansionRoute:
         run.count("expansions", num_moves)
         run.offer(states)
         if run.is_alone:  # otherwise the search does this
-            tighten(run, MAX_PASSES_AFTER_EXPANSION)
+            tighten(run)

@@ -12,8 +12,9 @@ from fastmix._memory import available_memory
 from fastmix.graphs.components import label_components
 from fastmix.marginals import best_states
 from fastmix.model import MarkovRandomField
-from fastmix.model.flat import offsets_of
 from fastmix.modes.descents import SearchArrays, search_arrays
+from fastmix.modes.dual_messages import DualMessages
+from fastmix.modes.pattern_arrays import pattern_tables, variables_of
 from fastmix.modes.tuning import ENTRIES_PER_CALL, MAX_DESCENT_SWEEPS, SUM_ROUNDING
 
 __all__ = ["ModeRun", "term_ranges"]
@@ -66,6 +67,7 @@ class ModeRun:
         self.moves: dict[str, int] = {}
         self.is_alone = False
         self._arrays: SearchArrays | None = None
+        self._dual_messages: DualMessages | None = None
 
     @property
     def gap(self) -> float:
@@ -86,10 +88,17 @@ class ModeRun:
 
     @property
     def arrays(self) -> SearchArrays:
-        """The arrays of descents and messages, made once."""
+        """The arrays of descents, made once."""
         if self._arrays is None:
             self._arrays = search_arrays(self.model)
         return self._arrays
+
+    @property
+    def dual_messages(self) -> DualMessages:
+        """The messages of a model of pairs, as far as they have come."""
+        if self._dual_messages is None:
+            self._dual_messages = DualMessages(self.model)
+        return self._dual_messages
 
     # -- what is found ----------------------------------------------------------------------------------------------
 
@@ -100,6 +109,12 @@ class ModeRun:
             self.states = states.copy()
             self.log_weight = log_weight
         return log_weight
+
+    def offer_from_messages(self) -> None:
+        """Offer what the latest pass of messages has led to, where that seems to be better than what there is."""
+        messages = self.dual_messages
+        if self.states is None or messages.log_weight > self.log_weight + self.rounding:
+            self.offer(messages.states)
 
     def settle(self, states: IntArray) -> None:
         """Take a configuration as a most probable one."""
@@ -144,10 +159,10 @@ class ModeRun:
     def _term_values(self, states: IntArray) -> FloatArray:
         """The log-potential of every term in a configuration: of one, two, and more variables."""
         model = self.model
-        unary, pairwise, factors = model.entry_positions(states[None])
-        return np.concatenate(
-            [model.log_unary[unary[0]], model.log_pairwise[pairwise[0]], model.log_factors[factors[0]]]
-        )
+        unary, _, factors = model.entry_positions(states[None])
+        i, j = model.edges.T
+        of_edges = model.table_entries(np.arange(model.num_edges), states[i], states[j])
+        return np.concatenate([model.log_unary[unary[0]], of_edges, model.log_factors[factors[0]]])
 
     # -- what all routes begin with -----------------------------------------------------------------------------------
 
@@ -160,15 +175,21 @@ class ModeRun:
 
     def descend(self, states: IntArray) -> IntArray:
         """Set single variables of a configuration to their best states until nothing changes, and offer it."""
-        from fastmix.modes.descent_kernels import descend
+        from fastmix.modes.descent_kernels import descend, descend_shared
 
         model = self.model
         row = states[None].copy()
-        entries_per_sweep = len(model.log_unary) + 2 * len(model.log_pairwise) + 3 * len(model.log_factors)
+        num_entries = int(model.pairwise_offsets[-1])
+        entries_per_sweep = len(model.log_unary) + 2 * num_entries + 3 * len(model.log_factors)
+        if model.shared_tables is not None:
+            entries_per_sweep = len(model.log_unary) + 2 * int(model.num_states[model.edges].sum())
         num_sweeps = max(1, min(MAX_DESCENT_SWEEPS, ENTRIES_PER_CALL // max(1, entries_per_sweep)))
         for _ in range(0, MAX_DESCENT_SWEEPS, num_sweeps):
             before = row.copy()
-            descend(row, *self.arrays, num_sweeps)
+            if model.shared_tables is None:
+                descend(row, *self.arrays, num_sweeps)
+            else:
+                descend_shared(row[0], variables_of(model), pattern_tables(model)[0], num_sweeps)
             if self.clock.past() or np.array_equal(row, before):
                 break
         self.count("descents")
@@ -178,9 +199,21 @@ class ModeRun:
 
 def term_ranges(model: MarkovRandomField) -> tuple[FloatArray, FloatArray]:
     """The largest entry of every term, and by how much its finite ones differ; 0 where all is forbidden."""
-    offsets = (model.unary_offsets, model.pairwise_offsets, model.factor_offsets)
-    starts = offsets_of(np.concatenate([np.diff(of_terms) for of_terms in offsets]))[:-1]
-    values = model.parameters
-    largest = np.maximum.reduceat(values, starts)
-    smallest = np.minimum.reduceat(np.where(values > -np.inf, values, np.inf), starts)
+    parts = [_ranges(model.log_unary, model.unary_offsets)]
+    if model.shared_tables is None:
+        parts.append(_ranges(model.log_pairwise, model.pairwise_offsets))
+    else:
+        parts.append((model.largest_of_tables(), model.shared_tables.least_finite()))
+    parts.append(_ranges(model.log_factors, model.factor_offsets))
+    largest, smallest = (np.concatenate(of_terms) for of_terms in zip(*parts, strict=True))
     return largest, np.maximum(largest - smallest, 0.0)
+
+
+def _ranges(values: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArray]:
+    """The largest entry of every term, and the smallest finite one."""
+    if len(offsets) == 1:
+        return np.zeros(0), np.zeros(0)
+    smallest = values
+    if values.min() == -np.inf:
+        smallest = np.where(values > -np.inf, values, np.inf)
+    return np.maximum.reduceat(values, offsets[:-1]), np.minimum.reduceat(smallest, offsets[:-1])

@@ -42,7 +42,7 @@ class MostProbableResult(Result):
         No configuration that agrees with the evidence has a larger log-weight.
     exact : bool
         Whether no configuration has a larger log-weight, up to the rounding of sums.
-    method : {"exact", "cut", "expansion", "search"}
+    method : {"exact", "cut", "messages", "expansion", "search"}
     status : Status
         ``ok`` where the answer is exact or the gap is within the tolerance asked for, otherwise ``not_converged``.
     stats, provenance : mapping
@@ -131,11 +131,11 @@ def most_probable(
         Observed states by variable, numbers or names, or likelihoods by state.
     method : str
         ``cut``, a minimum cut, exact for binary models of any size whose couplings can all be satisfied at once;
-        ``exact`` by the junction tree; ``expansion`` moves for attractive models of several labels; ``search`` for any
-        model: tree-reweighted messages, descents, and chains that cool down. All of them begin with a descent from the
-        best states of the unaries, so that there is an answer when the time is over. ``auto`` takes a cut where that
-        fits, else exact inference within the memory and time there are, else a search, after expansion moves where
-        these fit.
+        ``exact`` by the junction tree; ``messages``, tree-reweighted ones, for models of pairs; ``expansion`` moves for
+        attractive models of several labels; ``search`` for any model: messages, descents, and chains that cool down.
+        All of them begin with a descent from the best states of the unaries, so that there is an answer when the time
+        is over. ``auto`` takes a cut where that fits, else exact inference within the memory and time there are, else
+        messages, and where these leave a gap a search, after expansion moves where these fit.
     tol : float
         Gap at which the answer is good enough, in units of the log-weight; a search goes on until then.
     memory_limit : float, optional
@@ -166,8 +166,10 @@ def most_probable(
 
     Notes
     -----
-    Upper bounds of the search are those of sequential tree-reweighted message passing (Kolmogorov 2006) for models of
-    pairs, and the sum of the largest entries of all terms for others.
+    Upper bounds are those of sequential tree-reweighted message passing (Kolmogorov 2006) for models of pairs, and the
+    sum of the largest entries of all terms for others. A pass takes time in proportion to the number of states for
+    each edge whose table is of Potts or truncated linear form, and to the number of its entries for others. Tables that
+    edges share are never laid out in full.
 
     Examples
     --------

@@ -14,6 +14,7 @@ from fastmix.errors import ResourceError, UnfitMethodError
 from fastmix.modes.cut_route import CutRoute
 from fastmix.modes.exact_route import ExactRoute
 from fastmix.modes.expansion_route import ExpansionRoute
+from fastmix.modes.message_route import MessageRoute
 from fastmix.modes.mode_run import ModeRun
 from fastmix.modes.search_route import SearchRoute
 
@@ -48,7 +49,7 @@ R = TypeVar("R", bound=Route)
 ROUTES: Registry[Route] = Registry("route", "fastmix.routes", reserved=("auto",))
 
 #: What ``auto`` tries, one after another.
-AUTO_ORDER = ("cut", "exact", "expansion", "search")
+AUTO_ORDER = ("cut", "exact", "messages", "expansion", "search")
 
 
 def register_route(route: R) -> R:
@@ -80,6 +81,7 @@ def register_route(route: R) -> R:
 # A new route in the package is a file of its own and a line here.
 register_route(ExactRoute())
 register_route(CutRoute())
+register_route(MessageRoute())
 register_route(ExpansionRoute())
 register_route(SearchRoute())
 
@@ -110,7 +112,7 @@ def find_by_route(name: str, run: ModeRun) -> str:
             route.find(run)
         except (OutOfTimeError, UnfitMethodError, ResourceError):
             continue
-        if route.is_final:
+        if route.is_final or run.is_over:
             return candidate
     ROUTES[AUTO_ORDER[-1]].find(run)
     return AUTO_ORDER[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fastmix._arrays import FloatArray
@@ -9,15 +11,16 @@ from fastmix.chains.cpu import CpuChains
 from fastmix.model import MarkovRandomField
 from fastmix.modes.allowed import find_allowed, penalty
 from fastmix.modes.descents import find_modes
-from fastmix.modes.dual_messages import tighten
+from fastmix.modes.message_route import tighten
 from fastmix.modes.mode_run import ModeRun, term_ranges
+from fastmix.modes.pattern_arrays import pattern_tables, variables_of
 from fastmix.modes.tuning import (
     COLDEST,
     HOTTEST,
-    MAX_DUAL_PASSES,
     MAX_STATES_OF_CHAINS,
     NUM_CHAINS,
     NUM_TEMPERATURES,
+    SHARE_OF_MESSAGES,
     SWEEPS_PER_TEMPERATURE,
     UPDATES_PER_CALL,
 )
@@ -34,7 +37,7 @@ class SearchRoute:
 
     def find(self, run: ModeRun) -> None:
         """Offer what messages, descents and annealing lead to."""
-        tighten(run, MAX_DUAL_PASSES)
+        tighten(run, share=1.0 if run.is_alone else SHARE_OF_MESSAGES)
         if run.is_over and run.states is not None:
             return
         if not run.clock.past():
@@ -56,10 +59,10 @@ class SearchRoute:
         """
         model = run.model
         clock = run.clock
-        thetas = np.maximum(model.parameters, -penalty(model))
         num_chains = max(1, min(NUM_CHAINS, MAX_STATES_OF_CHAINS // model.num_variables))
         seed = run.context.seed_of("chains")
         chains = CpuChains(model.structure, num_chains=num_chains, seed=seed, num_threads=1, steady=False)
+        load = _loader(model, chains)
         starts = run.context.rng("starts")
         scales = _inverse_temperatures(model)
         num_sweeps = SWEEPS_PER_TEMPERATURE
@@ -69,7 +72,7 @@ class SearchRoute:
             clock.report(num_rounds, None, "rounds")
             chains.set_states(starts.integers(0, model.num_states, size=(num_chains, model.num_variables)))
             for scale in scales:
-                chains.load(thetas, [[scale]])
+                load(scale)
                 self._sweep(run, chains, num_sweeps)
                 if clock.past():
                     break
@@ -90,6 +93,17 @@ class SearchRoute:
             chains.sweep(min(sweeps_per_call, num_sweeps - start))
             if run.clock.past():
                 break
+
+
+def _loader(model: MarkovRandomField, chains: CpuChains) -> Callable[[float], None]:
+    """A function that lets chains go on at an inverse temperature, with a penalty on what is forbidden."""
+    if model.shared_tables is None:
+        thetas = np.maximum(model.parameters, -penalty(model))
+        return lambda scale: chains.load(thetas, [[scale]])
+    tables = pattern_tables(model)[1]
+    following = [] if tables.next_weights is None else [tables.next_weights]
+    weights = np.concatenate([variables_of(model).unary, tables.weights, *following])
+    return lambda scale: chains.load_shared(weights, tables, [[scale]])
 
 
 def _inverse_temperatures(model: MarkovRandomField) -> FloatArray:

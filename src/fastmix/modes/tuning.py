@@ -7,13 +7,13 @@ sums are known. What compiled code uses stands in the files of the kernels.
 from __future__ import annotations
 
 __all__ = [
-    "ARCS_PER_CALL", "ATTRACTIVE_SLACK", "CHOICES_PER_SECOND", "COLDEST", "DESCENT_SECONDS", "DUAL_ROUNDING",
+    "ARCS_PER_CALL", "ATTRACTIVE_SLACK", "CHOICES_PER_SECOND", "COLDEST", "DESCENT_SECONDS", "DUAL_WINDOW",
     "ENTRIES_PER_CALL", "ENTRIES_PER_SECOND", "EXPANSION_GAIN", "FEW_SWEEPS_PER_CALL", "HOTTEST", "LEAST_DUAL_GAIN",
-    "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES", "MAX_MODES",
-    "MAX_PASSES_AFTER_EXPANSION", "MAX_RESTARTS", "MAX_STATES_OF_CHAINS", "MAX_SUPPORT_CHOICES", "NEGLIGIBLE_MISS",
+    "LEAST_GAP_SHARE", "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES",
+    "MAX_MODES", "MAX_RESTARTS", "MAX_STATES_OF_CHAINS", "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "NEGLIGIBLE_MISS",
     "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "SHARE_OF_CHECK", "SHARE_OF_DOUBTFUL_ELIMINATION",
-    "SHARE_OF_ELIMINATION", "SHARE_OF_EXPANSION", "SHARE_OF_PLAN", "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE",
-    "UPDATES_PER_CALL",
+    "SHARE_OF_ELIMINATION", "SHARE_OF_EXPANSION", "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "STEPS_OF_SIMPLE_TABLES",
+    "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
 ]  # fmt: skip
 
 # -- mode_run.py ----------------------------------------------------------------------------------------------------
@@ -43,17 +43,24 @@ SHARE_OF_DOUBTFUL_ELIMINATION = 0.6
 SHARE_OF_CHECK = 0.2
 #: Share of the time left for expansion moves, where a search follows.
 SHARE_OF_EXPANSION = 0.5
-#: Passes of messages after expansion moves that were asked for by name. Not measured.
-MAX_PASSES_AFTER_EXPANSION = 100
 
-# -- dual_messages.py -----------------------------------------------------------------------------------------------
+# -- pattern_arrays.py, dual_messages.py, message_route.py. `benchmarks/most_probable.py` has gaps by time ------------
 
-#: Passes of messages that a search begins with. Measured by ``benchmarks/most_probable.py``.
-MAX_DUAL_PASSES = 200
-#: Relative gain of a pass below which there is no other one. Not measured.
-LEAST_DUAL_GAIN = 1e-7
-#: Rounding of a bound by messages, relative to the largest log-potential, for every message. A bound, not measured.
-DUAL_ROUNDING = 1e-13
+#: Factor by which the penalty on what is forbidden may be smaller where the weight of the edge is. Not measured.
+MAX_WEIGHT_RATIO = 1e3
+#: Table entries that are looked at in the time that a message through a Potts or a truncated linear table takes, for
+#: each of its states. Decides when the clock is read.
+STEPS_OF_SIMPLE_TABLES = 4
+#: Passes of messages, there and back, at most.
+MAX_DUAL_PASSES = 2000
+#: Passes between two looks at what they have gained.
+DUAL_WINDOW = 10
+#: Share of the gap that a window of passes must close for another one to follow.
+LEAST_GAP_SHARE = 0.01
+#: The same for the bound, relative to itself, where no configuration is known.
+LEAST_DUAL_GAIN = 1e-6
+#: Share of the time left for passes of messages, where expansion moves and a search follow.
+SHARE_OF_MESSAGES = 0.5
 
 # -- search_route.py. `benchmarks/most_probable.py` has the models solved and the gaps --------------------------------
 
