@@ -1030,7 +1030,8 @@ def loopy_bp(
     Notes
     -----
     An iteration costs ``O(sum over edges of L_i L_j)`` time. Memory is that of two sets of messages, ``O(sum over edges
-    of L_i + L_j)``, and of a copy of the tables.
+    of L_i + L_j)``, and of a copy of the tables. Where edges share tables, one set of messages is all, and Potts and
+    truncated linear tables cost ``O(L_i)`` time for an edge.
 
     Fixed points are stationary points of the Bethe free energy (Yedidia, Freeman and Weiss, 2005). Strongly coupled
     loopy models may have several, or none that the iteration settles in. The residual order converges more often: on

@@ -256,6 +256,7 @@ def _warm_variational(models: TinyModels) -> None:
         for message_order in ("parallel", "residual"):
             for edge_marginals in (False, True):
                 fastmix.loopy_bp(model, message_order=message_order, max_iter=10, edge_marginals=edge_marginals)
+    fastmix.loopy_bp(models.shared, max_iter=10)
 
 
 def _warm_projected(models: TinyModels) -> None:

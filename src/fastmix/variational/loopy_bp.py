@@ -20,8 +20,9 @@ from fastmix.model.reduce import Reduction
 from fastmix.modes.allowed import reduce_to_supported
 from fastmix.results import LogZKind, Status
 from fastmix.variational.damping import DampingSearch
-from fastmix.variational.messages import Messages, factor_work
+from fastmix.variational.messages import Messages
 from fastmix.variational.odds_messages import OddsMessages
+from fastmix.variational.pattern_messages import PatternMessages
 from fastmix.variational.residual_messages import ResidualMessages
 from fastmix.variational.table_messages import TableMessages
 from fastmix.variational.tuning import ENTRIES_PER_CALL, MESSAGE_LOG_RANGE
@@ -109,7 +110,7 @@ class LoopyBP(Method):
         messages = make_messages(model, message_order=self.message_order)
         is_forest = _is_forest(model)
         search = DampingSearch(damping=self.damping, max_iter=self.max_iter, is_forest=is_forest)
-        status, stopped_by = self._iterate(messages, search, model, context.clock)
+        status, stopped_by = self._iterate(messages, search, context.clock)
         # Beliefs of edges take as long as an iteration or two; without edge marginals, only log Z needs them.
         wants_edges = bool(context.edge_marginals)
         beliefs = messages.beliefs(every_edge=wants_edges, pairs=wants_edges or status is Status.OK)
@@ -137,12 +138,9 @@ class LoopyBP(Method):
             largest_change=search.largest_change,
         )
 
-    def _iterate(
-        self, messages: Messages, search: DampingSearch, model: MarkovRandomField, clock: Clock
-    ) -> tuple[Status, str]:
+    def _iterate(self, messages: Messages, search: DampingSearch, clock: Clock) -> tuple[Status, str]:
         """Renew the messages until they stand still, cycle, or a limit is met; the status, and what ended it."""
-        entries_per_iteration = 1.0 + len(model.log_pairwise) + float(factor_work(model).sum())
-        most_at_once = max(1.0, ENTRIES_PER_CALL / entries_per_iteration)
+        most_at_once = max(1.0, ENTRIES_PER_CALL / (1.0 + messages.entries_per_iteration))
         status = Status.NOT_CONVERGED
         stopped_by = "done"
         with Ending() as ending:
@@ -203,7 +201,8 @@ def loopy_bp(
     Notes
     -----
     An iteration costs ``O(sum over edges of L_i L_j)`` time. Memory is that of two sets of messages, ``O(sum over edges
-    of L_i + L_j)``, and of a copy of the tables.
+    of L_i + L_j)``, and of a copy of the tables. Where edges share tables, one set of messages is all, and Potts and
+    truncated linear tables cost ``O(L_i)`` time for an edge.
 
     Fixed points are stationary points of the Bethe free energy (Yedidia, Freeman and Weiss, 2005). Strongly coupled
     loopy models may have several, or none that the iteration settles in. The residual order converges more often: on
@@ -247,6 +246,6 @@ def make_messages(model: MarkovRandomField, *, message_order: MessageOrder) -> M
             )
         return ResidualMessages(model)
     form = ising_form(model)
-    if form is None or 2.0 * np.abs(form.coupling).max(initial=0.0) > MESSAGE_LOG_RANGE:
-        return TableMessages(model)
-    return OddsMessages(model, form)
+    if form is not None and 2.0 * np.abs(form.coupling).max(initial=0.0) <= MESSAGE_LOG_RANGE:
+        return OddsMessages(model, form)
+    return PatternMessages(model) if PatternMessages.fits(model) else TableMessages(model)

@@ -16,7 +16,7 @@ from fastmix.model import MarkovRandomField
 
 __all__ = [
     "Advance", "Beliefs", "FactorTables", "Messages", "PairTables", "Receivers", "factor_tables", "factor_work",
-    "incoming_messages",
+    "incoming_messages", "table_work",
 ]  # fmt: skip
 
 
@@ -40,6 +40,7 @@ class Messages(Protocol):
     """The messages of a model, as one of the ways to keep them has it."""
 
     kernel: str  #: name of the way, for the statistics
+    entries_per_iteration: float  #: of tables, about, that an iteration goes through
 
     def advance(self, num_iterations: int, damping: float, tol: float, clock: Clock = NO_LIMIT) -> Advance:
         """Renew the messages, at most so many times, until none changes by more than the tolerance."""
@@ -104,6 +105,11 @@ def factor_work(model: MarkovRandomField) -> FloatArray:
     structure = model.structure
     num_entries = np.diff(structure.factor_offsets).astype(float)
     return num_entries * np.diff(structure.scope_starts)
+
+
+def table_work(model: MarkovRandomField) -> float:
+    """Entries of tables of edges, and those of :func:`factor_work`, that an iteration goes through."""
+    return float(model.pairwise_offsets[-1] + factor_work(model).sum())
 
 
 def incoming_messages(model: MarkovRandomField) -> IntArray:

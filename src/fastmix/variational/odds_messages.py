@@ -17,6 +17,7 @@ from fastmix.variational.messages import (
     Receivers,
     factor_tables,
     incoming_messages,
+    table_work,
 )
 from fastmix.variational.tuning import ODDS_LOG_RANGE
 
@@ -32,6 +33,7 @@ class OddsMessages:
         self.model = model
         self.form = form
         num_messages = 2 * model.num_edges
+        self.entries_per_iteration = table_work(model)
         self._messages = np.ones(num_messages)
         fields = 2.0 * form.field
         couplings = 2.0 * form.coupling

@@ -19,6 +19,7 @@ from fastmix.variational.messages import (
     factor_tables,
     factor_work,
     incoming_messages,
+    table_work,
 )
 from fastmix.variational.tuning import COMPARED_ENTRIES, ENTRIES_PER_CALL, TAME_LOG_RANGE
 
@@ -35,6 +36,7 @@ class TableMessages:
     def __init__(self, model: MarkovRandomField) -> None:
         self.model = model
         self.kernel = "factors" if model.num_factors else "tables"
+        self.entries_per_iteration = table_work(model)
         self._carries = _carries_messages(model)
         self.pairs = read_only_fields(_pair_tables(model, self._carries))
         self.factors = factor_tables(model)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 __all__ = [
     "COMPARED_ENTRIES", "DAMPINGS", "ENTRIES_PER_CALL", "LAST_PROGRESS_RATIO", "LAST_WINDOW_ITERATIONS",
-    "MESSAGE_LOG_RANGE", "MIN_ITERATIONS_PER_CALL", "ODDS_LOG_RANGE", "PROGRESS_RATIO", "RENEWED_PER_CALL",
-    "SHARE_OF_ITERATIONS_PER_CALL", "TAME_LOG_RANGE", "WINDOW_ITERATIONS",
+    "MAX_GROUPED_TABLES", "MESSAGE_LOG_RANGE", "MIN_ITERATIONS_PER_CALL", "ODDS_LOG_RANGE", "PRODUCT_LOG_RANGE",
+    "PROGRESS_RATIO", "RENEWED_PER_CALL", "SHARE_OF_ITERATIONS_PER_CALL", "TAME_LOG_RANGE", "WINDOW_ITERATIONS",
 ]  # fmt: skip
 
 # -- all of them ----------------------------------------------------------------------------------------------------
@@ -52,6 +52,16 @@ MESSAGE_LOG_RANGE = 100.0
 TAME_LOG_RANGE = 300.0
 #: Table entries compared at once, to see whether all tables are equal: half a MiB. Not measured.
 COMPARED_ENTRIES = 1 << 16
+
+# -- pattern_messages.py --------------------------------------------------------------------------------------------
+
+#: Largest sum of the ranges of the tables around a variable for messages that are multiplied as they are. A belief is
+#: then at least exp(-200) somewhere; entries that underflow, at exp(-745), are too small to matter in any message, even
+#: where a message of exp(-200) is taken out and the table has a factor of exp(200) for them.
+PRODUCT_LOG_RANGE = 200.0
+#: Pairs of a pattern and a weight up to which edges are gone through pair by pair, so that exponentials of a table are
+#: taken once for all its edges; with more of them, reading messages out of order costs more. Not measured by a script.
+MAX_GROUPED_TABLES = 64
 
 # -- residual_messages.py -------------------------------------------------------------------------------------------
 
