@@ -60,7 +60,8 @@ class PatternMessages:
         self.totals = np.empty(len(model.log_unary))
         widest = int(counts.max(initial=0))
         largest = int(shared.use.shapes.prod(axis=1).max(initial=0)) if (self.forms.kind == ANY).any() else 0
-        self._room = _Room(*(np.empty(widest) for _ in range(4)), np.empty(largest))
+        first, second, out, parts = np.empty((4, widest))
+        self._room = _Room(first, second, out, parts, np.empty(largest))
 
     @staticmethod
     def fits(model: MarkovRandomField) -> bool:
