@@ -52,7 +52,7 @@ def addon(tmp_path, monkeypatch):
 
 
 def test_a_new_format_reads_writes_and_is_told_by_content(addon: Format) -> None:
-    assert [known.name for known in formats()] == ["UAI", "npz", "BIF", "XMLBIF", "Ergo", "JSON"]
+    assert [known.name for known in formats()] == ["UAI", "npz", "BIF", "XMLBIF", "rudy", "QUBO", "Ergo", "JSON"]
     for name in ("model.json", "model.json.gz"):
         assert write_model(MODEL, name) == ["names are not written"]
         Path(name).rename("anything")
@@ -84,4 +84,4 @@ def test_the_command_line_knows_it(addon: Format) -> None:
     assert json.loads(Path("model.json").read_text())["num_states"] == [2, 2, 2]
     convert, _, infer = done.stdout.partition("fastmix infer")
     assert ".json.gz" in convert
-    assert "UAI, npz, BIF, XMLBIF, Ergo or JSON" in " ".join(infer.split())
+    assert "UAI, npz, BIF, XMLBIF, rudy, QUBO, Ergo or JSON" in " ".join(infer.split())

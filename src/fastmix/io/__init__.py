@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from fastmix._checks import as_path, describe, show_path
 from fastmix.errors import FormatError
-from fastmix.io import bif, ergo, npz, uai, xmlbif
+from fastmix.io import bif, ergo, npz, qubo, rudy, uai, xmlbif
 from fastmix.io.answers import register_answer, write_answer
 from fastmix.io.competition import read_mar, read_mpe, read_pr, write_mar, write_mpe, write_pr
 from fastmix.io.evidence import read_evidence, write_evidence
@@ -55,7 +55,8 @@ class Format:
     Examples
     --------
     >>> [(format.name, format.suffixes[0]) for format in formats()]
-    [('UAI', '.uai'), ('npz', '.npz'), ('BIF', '.bif'), ('XMLBIF', '.bifxml'), ('Ergo', '.erg')]
+    [('UAI', '.uai'), ('npz', '.npz'), ('BIF', '.bif'), ('XMLBIF', '.bifxml'), ('rudy', '.rudy'), ('QUBO', '.qubo'),
+     ('Ergo', '.erg')]
     """
 
     name: str
@@ -73,6 +74,8 @@ FORMATS = [
     Format("npz", (".npz",), npz.read, npz.write, lambda data: data.startswith(_ZIP)),
     Format("BIF", (".bif",), bif.parse_bif, None, bif.is_bif),
     Format("XMLBIF", (".bifxml", ".xmlbif"), xmlbif.parse_xmlbif, None, xmlbif.is_xmlbif),
+    Format("rudy", (".rudy", ".rud"), rudy.read, None, rudy.is_rudy),
+    Format("QUBO", (".qubo",), qubo.read, qubo.write, qubo.is_qubo),
     Format("Ergo", (".erg",), ergo.read, None, ergo.is_ergo),
 ]
 
@@ -143,20 +146,20 @@ def _writable_format(name: str) -> Format | None:
 
 
 def format_names() -> str:
-    """Names of all formats as a phrase for help texts, such as "UAI, npz, BIF, XMLBIF or Ergo"."""
+    """Names of all formats as a phrase for help texts, such as "UAI, npz, .. or Ergo"."""
     *most, last = (known.name for known in FORMATS)
     return f"{', '.join(most)} or {last}"
 
 
 def suffix_list() -> str:
-    """Suffixes of all formats that models are written in, as a phrase such as ".uai, .uai.gz, .uai.xz or .npz"."""
+    """Suffixes of all formats that models are written in, as a phrase such as ".uai, .npz or .qubo"."""
     writable = [known for known in FORMATS if known.write is not None]
     *most, last = (suffix for known in writable for suffix in known.suffixes)
     return f"{', '.join(most)} or {last}"
 
 
 def read_model(path: PathLike, *, max_bytes: float | None = None) -> MarkovRandomField:
-    """Model in a UAI, npz, BIF, XMLBIF or Ergo file, or a file of a registered format, told apart by content.
+    """Model in a file of any known format (UAI, npz, BIF, XMLBIF, rudy, QUBO, Ergo), told apart by content.
 
     Parameters
     ----------
@@ -252,8 +255,9 @@ def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
     ----------
     model : MarkovRandomField
     path : str or path-like
-        ``.uai``, ``.uai.gz``, ``.uai.xz`` or ``.npz`` (exact: reading gives an equal model, bit for bit), or the suffix
-        of a registered format. ``-`` writes UAI text to the standard output.
+        ``.uai``, ``.uai.gz``, ``.uai.xz``, ``.npz`` (exact: reading gives an equal model, bit for bit) or ``.qubo``
+        (binary variables and pairs), or the suffix of a registered format. ``-`` writes UAI text to the standard
+        output.
 
     Returns
     -------
@@ -268,7 +272,8 @@ def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
     ValueError
         If the suffix names no format.
     ModelError
-        If the model cannot be written as a UAI file: a table forbids every pair of states.
+        If the format cannot hold the model: a table that forbids every pair of states in a UAI file, more than two
+        states, larger factors or -inf in a QUBO file.
     OSError
         If the file cannot be written.
 
@@ -277,7 +282,7 @@ def write_model(model: MarkovRandomField, path: PathLike) -> list[str]:
     >>> write_model(MarkovRandomField.ising([(0, 1)], coupling=0.5), "two.txt")
     Traceback (most recent call last):
         ...
-    ValueError: the path of a model file must end in .uai, .uai.gz, .uai.xz or .npz, got 'two.txt'
+    ValueError: the path of a model file must end in .uai, .uai.gz, .uai.xz, .npz or .qubo, got 'two.txt'
     """
     check_model(model)
     chosen = format_of(path)

@@ -20,7 +20,11 @@ __all__ = [
     "NUMBER_BYTES",
     "PIPE_POLL_SECONDS",
     "PROBABILITY_SLACK",
+    "QUBO_ENTRY_BYTES",
+    "QUBO_VARIABLE_BYTES",
     "ROW_ERROR_PER_ENTRY",
+    "RUDY_EDGE_BYTES",
+    "RUDY_VERTEX_BYTES",
     "SPOOL_BYTES",
     "STATES_PER_WORD",
     "TABLES_PER_CHUNK",
@@ -110,6 +114,15 @@ BIF_CHARACTER_BYTES = 40.0
 #: Bytes of memory at the peak for each character of the names in an Ergo file, if each second one is a word.
 #: Not measured by a script: the sum of the arrays and objects that there are at the peak.
 ERGO_CHARACTER_BYTES = 40.0
+
+#: Bytes of memory at the peak for each vertex and each edge of a graph in rudy format, the model included, a million of
+#: each; not measured by a script.
+RUDY_VERTEX_BYTES = 100.0
+RUDY_EDGE_BYTES = 350.0
+
+#: The same for each variable and each entry of a QUBO file.
+QUBO_VARIABLE_BYTES = 100.0
+QUBO_ENTRY_BYTES = 350.0
 
 #: Bytes of memory at the peak for each byte of an XMLBIF file.
 #: Not measured by a script: the sum of the arrays and objects that there are at the peak.
