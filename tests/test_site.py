@@ -28,6 +28,7 @@ SEARCHED = {
     "Potts": "howto/protein_contacts.md",
     "Bayesian network": "howto/bayesian_network.md",
     "posterior": "howto/bayesian_network.md",
+    "Interventions": "howto/bayesian_network.md",
     "Boltzmann machine": "howto/boltzmann_machine.md",
     "Chow-Liu": "howto/boltzmann_machine.md",
     "impute": "howto/many_rows.md",

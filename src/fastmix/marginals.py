@@ -116,7 +116,11 @@ class InferenceResult(Result):
         return self.node_marginals.reshape(*shape, int(counts[0]) if len(counts) else 0)
 
     def columns(self) -> dict[str, Any]:
-        """Columns of :meth:`to_frame` and of a ``.csv`` file by name, with a row for every state.
+        """Columns of :meth:`to_frame` by name: :meth:`state_columns`."""
+        return self.state_columns()
+
+    def state_columns(self) -> dict[str, Any]:
+        """Columns of a ``.csv`` file by name, with a row for every state.
 
         They are variable, state, probability, and std_error where there is one.
         """
@@ -352,6 +356,7 @@ class ZeroResult(InferenceResult):
     labels = _refuse
     to_array = _refuse
     columns = _refuse
+    state_columns = _refuse
     arrays = _refuse
     plot = _refuse
     joint = _refuse
@@ -480,6 +485,18 @@ class DrawResult(InferenceResult):
 
     def __getitem__(self, item: Any) -> Any:
         return self.states[item]
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of :meth:`to_frame`: a row for every draw, a column for every variable, the names of its states.
+
+        Numbers where states have no names. The frequencies of the states are :meth:`state_columns`.
+        """
+        labels = self.model.state_names
+        columns: dict[str, Any] = {}
+        for v, name in enumerate(self.model.names_of_variables()):
+            drawn = self.states[:, v]
+            columns[name] = drawn if labels is None else np.array(labels[v], dtype=object)[drawn]
+        return columns
 
     def arrays(self) -> dict[str, Any]:
         """Arrays of an ``.npz`` file by name; the draws are (1, num_draws, n)."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import pickle
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from fastmix import certify, infer, sample
+from fastmix import MarkovRandomField, ancestral_sample, certify, convert, draw_exact, infer, sample
 from fastmix.errors import ModelError, ResourceError
+from fastmix.io import read_model
+from fastmix.io.bif import write_bif
 from fastmix.model.network import BayesianNetwork, normalize_rows
 
 STATES = [["no", "yes"], ["low", "mid", "high"], ["x", "y"]]
@@ -260,3 +263,45 @@ def test_where_a_model_is_needed_the_way_to_it_is_named() -> None:
             call(network)
     with pytest.raises(TypeError, match="from_tables"):
         infer([[0.25, 0.75]])
+
+
+class TestRemembered:
+    """A model made of a network has it, and no other model does."""
+
+    def test_through_files_and_pickles(self, tmp_path):
+        network = small(name="net")
+        write_bif(network, tmp_path / "net.bif")
+        model = read_model(tmp_path / "net.bif")
+        assert model.network == network
+        assert convert(model, to="network") == network
+        assert pickle.loads(pickle.dumps(model)).network == network
+        assert copy.copy(model).network == network
+
+    def test_it_changes_no_comparison(self):
+        model = small().to_model()
+        plain = MarkovRandomField.from_factors(
+            [2, 3, 2], zip(*small().to_factors(), strict=True), variable_names=["a", "b", "c"], state_names=STATES
+        )
+        assert plain.network is None
+        assert model == plain
+        assert model.content_hash == plain.content_hash
+        with pytest.raises(TypeError, match="no Bayesian network"):
+            convert(plain, to="network")
+
+    def test_models_made_of_it_have_none(self):
+        model = small().to_model()
+        derived = [model.condition({0: 1}), model.replace(log_constant=1.0), model.with_parameters(model.parameters)]
+        assert [other.network for other in derived] == [None, None, None]
+
+
+def test_a_frame_of_draws():
+    pandas = pytest.importorskip("pandas")
+    result = ancestral_sample(small(), num_draws=7, seed=1)
+    frame = result.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame.columns) == ["a", "b", "c"]
+    assert frame["b"].tolist() == [STATES[1][state] for state in result.states[:, 1]]
+    exact = draw_exact(small().to_model(), num_draws=5, seed=1).to_frame()
+    assert exact.shape == (5, 3)
+    unnamed = MarkovRandomField.ising([(0, 1)], coupling=0.5)
+    assert draw_exact(unnamed, num_draws=4, seed=1).to_frame()["1"].max() <= 1

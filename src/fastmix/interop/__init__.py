@@ -26,10 +26,11 @@ def convert(source: Any, *, to: str = "fastmix", **options: Any) -> Any:
     source : object
         Of pgmpy (``DiscreteMarkovNetwork``, ``DiscreteBayesianNetwork``), pyAgrum (``MarkovRandomField``,
         ``BayesNet``), dimod (``BinaryQuadraticModel``) or networkx (a graph, see
-        :meth:`fastmix.MarkovRandomField.from_networkx`); or a model or Bayesian network of fastmix.
+        :meth:`fastmix.MarkovRandomField.from_networkx`); or a model or Bayesian network of fastmix. A model that was
+        made of a network, by its ``to_model`` or read from a file, counts as that network.
     to : {"fastmix", "network", "pgmpy", "pyagrum", "dimod", "networkx"}
         What to make: a :class:`fastmix.MarkovRandomField`; ``network`` keeps a Bayesian network one
-        (:class:`fastmix.model.network.BayesianNetwork`); or an object of the package named.
+        (:class:`fastmix.BayesianNetwork`); or an object of the package named.
     **options
         ``temperature`` (1.0) from and to dimod, whose energies have the opposite sign of our log-potentials:
         ``p(x) = exp(-energy(x) / temperature) / Z``.
@@ -54,6 +55,9 @@ def convert(source: Any, *, to: str = "fastmix", **options: Any) -> Any:
     >>> graph = convert(MarkovRandomField.ising([(0, 1)], coupling=0.5), to="networkx")
     >>> convert(graph).table(0, 1).tolist()
     [[0.5, -0.5], [-0.5, 0.5]]
+    >>> coin = BayesianNetwork(["coin"], [["head", "tail"]], [[]], [[0.5, 0.5]])
+    >>> convert(coin.to_model(), to="network")
+    BayesianNetwork(1 variable, 0 arcs, 2 table entries)
     """
     check_choice("to", to, ("fastmix", "network", *NEIGHBORS))
     if isinstance(source, MarkovRandomField | BayesianNetwork):
@@ -70,6 +74,8 @@ def convert(source: Any, *, to: str = "fastmix", **options: Any) -> Any:
         options = {}
     if to == "fastmix":
         return found.to_model() if isinstance(found, BayesianNetwork) else found
+    if to != "dimod" and isinstance(found, MarkovRandomField) and found.network is not None:
+        found = found.network
     if to == "network":
         if not isinstance(found, BayesianNetwork):
             raise TypeError(f"to must be fastmix for a model that is no Bayesian network, got {to!r}")

@@ -146,7 +146,7 @@ def _write_json(result: Any, path: PathLike) -> None:
 
 def _write_csv(result: Any, path: PathLike) -> None:
     """Write the columns of a result as a table with a row for every state."""
-    columns = result.columns()
+    columns = getattr(result, "state_columns", result.columns)()
     cells = [[csv_cell(value) for value in np.asarray(values).tolist()] for values in columns.values()]
     # Before Python 3.13 the writer takes a carriage return for an ordinary character, and readers take it for an end.
     has_returns = any(isinstance(value, str) and "\r" in value for column in cells for value in column)

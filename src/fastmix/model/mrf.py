@@ -22,6 +22,9 @@ from fastmix.model.shared import SharedTables, TableUse
 from fastmix.model.structure import Structure
 from fastmix.model.tuning import GATHERED_ENTRIES, GATHERED_TABLE_ENTRIES
 
+if TYPE_CHECKING:
+    from fastmix.model.network import BayesianNetwork
+
 __all__ = ["Evidence", "MarkovRandomField", "check_model", "check_pairwise"]
 
 # Observed states by variable, each given by number or name; or soft evidence, a list of likelihoods by state.
@@ -252,6 +255,21 @@ class MarkovRandomField(Constructors):
             yield ends, self.table_of_edge(e)
         for scope, table in self.factors:
             yield scope.tolist(), table
+
+    @property
+    def network(self) -> BayesianNetwork | None:
+        """The Bayesian network that the model was made of, by ``to_model`` or a reader; None for all other models.
+
+        It changes no answer, and counts neither in comparisons nor in :attr:`content_hash`. Models made of this one,
+        with evidence or other parameters, have none.
+        """
+        network: BayesianNetwork | None = self.__dict__.get("_network")
+        return network
+
+    def remember_network(self, network: BayesianNetwork) -> MarkovRandomField:
+        """The model itself, which from now on has the network that it was made of."""
+        self.__dict__["_network"] = network
+        return self
 
     @property
     def adjacency(self) -> Adjacency:
@@ -666,7 +684,10 @@ class MarkovRandomField(Constructors):
         arguments = (self.num_states, self.log_unary, self.edges, tables, self.log_constant)
         factors = (self.scope_starts, self.scope_variables, self.log_factors)
         names = (self.variable_names, self.state_names)
-        return MarkovRandomField, (*arguments, *names, *factors, self.shape, self.shared_tables)
+        whole = (*arguments, *names, *factors, self.shape, self.shared_tables)
+        if self.network is None:
+            return MarkovRandomField, whole
+        return MarkovRandomField, whole, {"_network": self.network}
 
     def __repr__(self) -> str:
         variables = _plural(self.num_variables, "variable")

@@ -115,9 +115,9 @@ class SampleResult(ChainResult):
         """The contents of every result of chains, with ``bias_bound``, None where it is not known."""
         return {**super().contents(), "bias_bound": self.by_variable(self.bias_bound)}
 
-    def columns(self) -> dict[str, Any]:
+    def state_columns(self) -> dict[str, Any]:
         """Columns of :meth:`to_frame` and of a ``.csv`` file by name; adds ``bias_bound`` where it is known."""
-        columns = super().columns()
+        columns = super().state_columns()
         return columns if self.bias_bound is None else columns | {"bias_bound": self.bias_bound}
 
     def arrays(self) -> dict[str, Any]:
