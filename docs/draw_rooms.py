@@ -26,8 +26,8 @@ LAYERS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "the ground",
         (
-            "estimates", "executors", "_student", "_stopping", "_show", "_loops", "_jit", "_clock", "_registry",
-            "_checks", "_memory", "_locks", "_arrays", "errors",
+            "estimates", "executors", "_engine", "_student", "_stopping", "_show", "_loops", "_jit", "_clock",
+            "_registry", "_checks", "_memory", "_locks", "_arrays", "errors",
         ),
         "#e4e4e4",
     ),

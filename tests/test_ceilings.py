@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "fastmix"
 # never import each other.
 ORDER = (
     "errors", "_arrays", "_locks", "_memory", "_checks", "_registry", "_clock", "_jit", "_loops", "_show", "_stopping",
-    "_student",
+    "_student", "_engine",
     "executors", "estimates", "graphs", "model", "instances", "results", "marginals", "io", "interop", "_checkpoint",
     "_context", "method", "_signatures", "theory", "exact", "describe", "chains", "modes", "variational", "bounds",
     "projection", "sampling", "inference", "learning", "queries", "denoising", "experiments", "testing", "warming",

@@ -23,6 +23,8 @@ SEARCHED = {
     "Ising": "howto/spin_glass.md",
     "spin glass": "howto/spin_glass.md",
     "partition function": "howto/uai_file.md",
+    "proof of optimality": "howto/engines.md",
+    "cost function network": "howto/engines.md",
     "neuron": "howto/neurons.md",
     "protein": "howto/protein_contacts.md",
     "Potts": "howto/protein_contacts.md",

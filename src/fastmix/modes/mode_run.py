@@ -47,6 +47,8 @@ class ModeRun:
         Whether a route that was asked for by name has all the time to itself.
     stats, moves : dict
         What the result says about the work, and how many moves of which kind were made.
+    engines : dict
+        Other libraries that worked for it, with their versions, for the provenance.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ModeRun:
         self.rounding = SUM_ROUNDING * (abs(model.log_constant) + float(magnitudes.sum()))
         self.stats: dict[str, Any] = {}
         self.moves: dict[str, int] = {}
+        self.engines: dict[str, str] = {}
         self.is_alone = False
         self._arrays: SearchArrays | None = None
         self._dual_messages: DualMessages | None = None
@@ -125,6 +128,16 @@ class ModeRun:
         if upper_bound + rounding < self.upper_bound:
             self.upper_bound = upper_bound + rounding
             # The bound may be too high by the rounding, and is raised by it.
+            self.rounding = max(self.rounding, 2.0 * rounding)
+
+    def prove(self, upper_bound: float, rounding: float, *, counts: bool) -> None:
+        """Keep an upper bound that rests on an optimum found with some rounding.
+
+        The best configuration counts as most probable within that rounding only where it is small (``counts``);
+        otherwise it is part of the gap.
+        """
+        self.upper_bound = min(self.upper_bound, upper_bound + rounding)
+        if counts:
             self.rounding = max(self.rounding, 2.0 * rounding)
 
     def count(self, move: str, number: int = 1) -> None:

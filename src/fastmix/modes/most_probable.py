@@ -42,7 +42,7 @@ class MostProbableResult(Result):
         No configuration that agrees with the evidence has a larger log-weight.
     exact : bool
         Whether no configuration has a larger log-weight, up to the rounding of sums.
-    method : {"exact", "cut", "messages", "expansion", "search"}
+    method : {"exact", "cut", "messages", "toulbar2", "expansion", "search"}
     status : Status
         ``ok`` where the answer is exact or the gap is within the tolerance asked for, otherwise ``not_converged``.
     stats, provenance : mapping
@@ -50,7 +50,7 @@ class MostProbableResult(Result):
 
     advice_by_status: ClassVar[Mapping[Status, str]] = {
         Status.NOT_CONVERGED: "The gap to the upper bound is larger than tol: allow a longer time_limit, or a "
-        "larger tol."
+        "larger tol. Where the extra map is installed, toulbar2 looks for a proof, too."
     }
 
     states: IntArray
@@ -131,11 +131,12 @@ def most_probable(
         Observed states by variable, numbers or names, or likelihoods by state.
     method : str
         ``cut``, a minimum cut, exact for binary models of any size whose couplings can all be satisfied at once;
-        ``exact`` by the junction tree; ``messages``, tree-reweighted ones, for models of pairs; ``expansion`` moves for
-        attractive models of several labels; ``search`` for any model: messages, descents, and chains that cool down.
-        All of them begin with a descent from the best states of the unaries, so that there is an answer when the time
-        is over. ``auto`` takes a cut where that fits, else exact inference within the memory and time there are, else
-        messages, and where these leave a gap a search, after expansion moves where these fit.
+        ``exact`` by the junction tree; ``messages``, tree-reweighted ones, for models of pairs; ``toulbar2``, a solver
+        that searches a tree for a proof (extra ``map``); ``expansion`` moves for attractive models of several labels;
+        ``search`` for any model: messages, descents, and chains that cool down. All of them begin with a descent from
+        the best states of the unaries, so that there is an answer when the time is over. ``auto`` takes a cut where
+        that fits, else exact inference within the memory and time there are, else messages, and where these leave a gap
+        toulbar2 where it is installed, expansion moves where these fit, and a search.
     tol : float
         Gap at which the answer is good enough, in units of the log-weight; a search goes on until then.
     memory_limit : float, optional
@@ -150,7 +151,8 @@ def most_probable(
     -------
     MostProbableResult
         ``stats["moves"]`` counts what was done: descents, cuts, eliminations (exact inference), expansions, passes of
-        messages and rounds of annealing.
+        messages, nodes of toulbar2 and rounds of annealing. Where toulbar2 was used, the options in the provenance have
+        its version.
 
     Raises
     ------
@@ -170,6 +172,10 @@ def most_probable(
     sum of the largest entries of all terms for others. A pass takes time in proportion to the number of states for
     each edge whose table is of Potts or truncated linear form, and to the number of its entries for others. Tables that
     edges share are never laid out in full.
+
+    toulbar2 (Hurley et al. 2016) works on costs that are rounded to whole numbers, in a process of its own; log-weights
+    are computed here. A proof of it counts where rounding cannot hide more than 1e-6, or ``tol`` if that is larger;
+    otherwise the gap says so.
 
     Examples
     --------
@@ -208,6 +214,7 @@ def most_probable(
             method="search" if ending.interrupted else used,
             status=_verdict(run, ending),
             stats={"stopped_by": _stopped_by(run, ending), "moves": run.moves, **run.stats},
+            provenance={"options": run.engines},
         )
         return context.finish(result)
 

@@ -17,6 +17,7 @@ from fastmix.modes.expansion_route import ExpansionRoute
 from fastmix.modes.message_route import MessageRoute
 from fastmix.modes.mode_run import ModeRun
 from fastmix.modes.search_route import SearchRoute
+from fastmix.modes.toulbar2_route import Toulbar2Route
 
 __all__ = ["AUTO_ORDER", "ROUTES", "Route", "check_route", "find_by_route", "register_route"]
 
@@ -49,7 +50,7 @@ R = TypeVar("R", bound=Route)
 ROUTES: Registry[Route] = Registry("route", "fastmix.routes", reserved=("auto",))
 
 #: What ``auto`` tries, one after another.
-AUTO_ORDER = ("cut", "exact", "messages", "expansion", "search")
+AUTO_ORDER = ("cut", "exact", "messages", "toulbar2", "expansion", "search")
 
 
 def register_route(route: R) -> R:
@@ -82,6 +83,7 @@ def register_route(route: R) -> R:
 register_route(ExactRoute())
 register_route(CutRoute())
 register_route(MessageRoute())
+register_route(Toulbar2Route())
 register_route(ExpansionRoute())
 register_route(SearchRoute())
 

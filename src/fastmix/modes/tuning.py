@@ -7,13 +7,15 @@ sums are known. What compiled code uses stands in the files of the kernels.
 from __future__ import annotations
 
 __all__ = [
-    "ARCS_PER_CALL", "ATTRACTIVE_SLACK", "CHOICES_PER_SECOND", "COLDEST", "DESCENT_SECONDS", "DUAL_WINDOW",
-    "ENTRIES_PER_CALL", "ENTRIES_PER_SECOND", "EXPANSION_GAIN", "FEW_SWEEPS_PER_CALL", "HOTTEST", "LEAST_DUAL_GAIN",
-    "LEAST_GAP_SHARE", "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES",
-    "MAX_MODES", "MAX_RESTARTS", "MAX_STATES_OF_CHAINS", "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "NEGLIGIBLE_MISS",
-    "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "SHARE_OF_CHECK", "SHARE_OF_DOUBTFUL_ELIMINATION",
-    "SHARE_OF_ELIMINATION", "SHARE_OF_EXPANSION", "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "STEPS_OF_SIMPLE_TABLES",
-    "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
+    "ARCS_PER_CALL", "ATTRACTIVE_SLACK", "CHOICES_PER_SECOND", "COLDEST", "COST_ROUNDING", "DESCENT_SECONDS",
+    "DUAL_WINDOW", "ENTRIES_PER_CALL", "ENTRIES_PER_SECOND", "EXPANSION_GAIN", "FEW_SWEEPS_PER_CALL", "HOTTEST",
+    "LEAST_DUAL_GAIN", "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS",
+    "MAX_COST_ENTRIES", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES", "MAX_MODES", "MAX_RESTARTS",
+    "MAX_STATES_OF_CHAINS", "MAX_SUM_OF_COSTS", "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "MIN_TOULBAR2_SECONDS",
+    "NEGLIGIBLE_MISS", "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "SHARE_BEFORE_HURRY", "SHARE_OF_CHECK",
+    "SHARE_OF_DOUBTFUL_ELIMINATION", "SHARE_OF_ELIMINATION", "SHARE_OF_EXPANSION", "SHARE_OF_MESSAGES",
+    "SHARE_OF_PLAN", "SHARE_OF_TOULBAR2", "STEPS_OF_SIMPLE_TABLES", "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE",
+    "UPDATES_PER_CALL",
 ]  # fmt: skip
 
 # -- mode_run.py ----------------------------------------------------------------------------------------------------
@@ -61,6 +63,24 @@ LEAST_GAP_SHARE = 0.01
 LEAST_DUAL_GAIN = 1e-6
 #: Share of the time left for passes of messages, where expansion moves and a search follow.
 SHARE_OF_MESSAGES = 0.5
+
+# -- toulbar2_route.py. `benchmarks/engines.py` has the files proven, and the values ----------------------------------
+
+#: Rounding of all costs together, in units of the log-weight, up to which an optimum of rounded costs counts as one.
+#: A choice: seven digits of a ratio of probabilities.
+COST_ROUNDING = 1e-6
+#: Sum of all costs at most: a quarter of the whole numbers that float64 holds without gaps.
+MAX_SUM_OF_COSTS = float(2**51)
+#: Table entries that toulbar2 is given at most: handing them over takes some seconds. Not measured by a script.
+MAX_COST_ENTRIES = 5_000_000
+#: Bytes that its process may allocate at least: a limit on exact inference may be far smaller. Not measured.
+LEAST_ENGINE_BYTES = 2.0**30
+#: Seconds that must be left for it to be started: its process takes half of one. Not measured by a script.
+MIN_TOULBAR2_SECONDS = 0.5
+#: Share of the time left for it, where a search follows.
+SHARE_OF_TOULBAR2 = 0.7
+#: Share of its own time after which it is told to come to an end. Not measured.
+SHARE_BEFORE_HURRY = 0.9
 
 # -- search_route.py. `benchmarks/most_probable.py` has the models solved and the gaps --------------------------------
 
