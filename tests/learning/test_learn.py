@@ -515,7 +515,9 @@ def test_moments_of_contrasts_are_those_of_their_rows() -> None:
 def test_a_model_comes_back_though_no_time_is_left_to_validate_it() -> None:
     rows = np.random.default_rng(0).integers(0, 2, size=(2000, 30))
     result = learn(rows, validation=rows[:100], ridge="auto", time_limit=0.4, seed=0)
-    assert result.model.num_edges == 435
+    # The whole graph where there was time for its score, else the tree, whose score is known.
+    assert result.model.num_edges in (435, 29)
+    assert result.validation_log_likelihood is not None
     assert result.stats["seconds"] < 20.0  # looking for a way to exact moments took minutes once
 
 

@@ -65,8 +65,10 @@ def check_dataset(data: Any) -> None:
         raise TypeError(f"data must be a Dataset, which read_data and read_table give, got {describe(data)}")
 
 
-def best_tree(data: Dataset, smoothing: float, clock: Clock) -> MarkovRandomField:
+def best_tree(data: Dataset, smoothing: float, clock: Clock, allowed: IntArray | None = None) -> MarkovRandomField:
     """The tree of Chow and Liu, or an OutOfTimeError where it takes longer than a clock has left.
+
+    With edges (m, 2) that are ``allowed`` it has no others, and may fall into several.
 
     1. Probabilities of all states, smoothed.
     2. Mutual informations of all pairs, and the tree with the largest sum of them.
@@ -84,7 +86,7 @@ def best_tree(data: Dataset, smoothing: float, clock: Clock) -> MarkovRandomFiel
     single = (1.0 - share) * observed_shares(data)[0] + share * uniform
 
     # 2.
-    edges = _heaviest_tree(_information(data, offsets, single, share, clock))
+    edges = _heaviest_tree(_information(data, offsets, single, share, clock), allowed)
     entries = float(num_states[edges].astype(np.float64).prod(axis=1).sum())
     check_memory(BYTES_PER_TREE_ENTRY * entries, f"a tree with {entries:.4g} entries of tables", "use fewer states")
 
@@ -103,13 +105,13 @@ def best_tree(data: Dataset, smoothing: float, clock: Clock) -> MarkovRandomFiel
     )
 
 
-def _heaviest_tree(information: FloatArray) -> IntArray:
+def _heaviest_tree(information: FloatArray, allowed: IntArray | None) -> IntArray:
     """Edges (n - 1, 2), in order, of the tree with the largest sum of mutual informations (n, n)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import minimum_spanning_tree
 
     n = len(information)
-    i, j = complete_edges(n).T
+    i, j = (complete_edges(n) if allowed is None else allowed).T
     # The smallest total of 1 - information is the largest information; all weights must be positive to count.
     weights = 1.0 + information[i, j].max(initial=0.0) - information[i, j]
     tree = minimum_spanning_tree(coo_array((weights, (i, j)), shape=(n, n))).tocoo()

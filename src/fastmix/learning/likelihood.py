@@ -76,7 +76,10 @@ class Likelihood(LearningObjective):
             return Validation()
         if answer.kind == "bound":
             return Validation()
-        value = float(validation.weights @ log_masses(model, validation)) - answer.log_z
+        log_z = answer.log_z
+        if answer.status is Status.NOT_MIXED and answer.bracket is not None:  # no score is better than it may be
+            log_z = max(log_z, *answer.bracket)
+        value = float(validation.weights @ log_masses(model, validation)) - log_z
         stats = {"validation_std_error": answer.std_error, "log_z_method": answer.method}
         return Validation(value, stats, interrupted=answer.status is Status.INTERRUPTED)
 

@@ -99,8 +99,9 @@ class LearnResult(Result):
     objective : str
         Its name: ``likelihood`` or ``pseudo-likelihood``, or that of an objective of your own.
     moments : str
-        How moments of the model were found: ``closed form``, ``enumeration``, ``junction tree``, ``sampled`` or
-        ``tempered`` (sampled by replica exchange); ``none`` for the pseudo-likelihood.
+        How moments of the model were found: ``closed form`` (trees), ``enumeration``, ``junction tree``, ``sampled`` or
+        ``tempered`` (sampled by replica exchange); ``none`` for the pseudo-likelihood and the
+        independent model.
     status : Status
         ``not_converged`` if the optimum was not reached, ``not_mixed`` if the chains did not follow the model.
     value : float or None
