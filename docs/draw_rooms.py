@@ -17,7 +17,7 @@ TARGET = Path(__file__).parent / "figures" / "rooms.svg"
 LAYERS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("the command line", ("cli",), "#f6d5c8"),
     ("applications", ("sklearn", "warming", "testing", "experiments", "denoising"), "#f9e2c0"),
-    ("verbs that need several rooms", ("queries", "learning", "inference"), "#f5eab0"),
+    ("verbs that need several rooms", ("queries", "learning", "gradients", "inference"), "#f5eab0"),
     ("built on the engines", ("sampling", "projection", "bounds", "variational", "modes"), "#dcecbf"),
     ("engines", ("chains", "describe", "exact", "theory"), "#c4e6d0"),
     ("every call, every method", ("_signatures", "method", "_context", "_checkpoint"), "#c5e3ec"),

@@ -27,10 +27,10 @@ HOOKS = frozenset({
 RECORDS = frozenset({
     "Adjacency", "AnnealedResult", "BracketResult", "Certificate", "ChainResult", "Comparison", "Context", "Dataset",
     "DenoiseResult", "DrawResult", "Enumeration", "Estimate", "ExactPlan", "ExactResult", "Experiment",
-    "ExperimentResult", "InferenceResult", "Intervals", "ModelElimination", "LearnResult", "LoopyBPResult",
-    "MeanFieldResult", "MostProbableResult", "PerfectResult", "Progress", "ProjectedResult", "ProjectionResult",
-    "PreparedModel", "Result", "RowAnswers", "SampleResult", "ScoreResult", "Status", "TemperedResult", "Validation",
-    "WarmUpResult",
+    "ExperimentResult", "InferenceResult", "Intervals", "ModelElimination", "LearnResult", "LogZResult",
+    "LoopyBPResult", "MeanFieldResult", "MostProbableResult", "PerfectResult", "Progress", "ProjectedResult",
+    "ProjectionResult", "PreparedModel", "Result", "RowAnswers", "SampleResult", "ScoreResult", "Status",
+    "TemperedResult", "Validation", "WarmUpResult",
 })  # fmt: skip
 
 # What modules share with each other: it takes what they have checked.
@@ -130,6 +130,7 @@ RECEIVERS: dict[str, Callable[[], Any]] = {
         num_run=1,
         num_failed=0,
     ),
+    "LogZResult": cache(lambda: fastmix.log_z(model())),
     "InferenceResult": cache(lambda: fastmix.infer(model(), method="exact", edge_marginals=True)),
     "LearnResult": cache(lambda: fastmix.learn(DATA, max_iter=3)),
     "MarkovRandomField": model,
@@ -248,6 +249,9 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "draw_exact": _small(num_draws=3, **LIMIT),
     "infer": _small(**LIMIT),
     "learn": lambda: {"data": DATA, "max_iter": 2, **LIMIT},
+    "log_z": lambda: {"structure": model(), **LIMIT},
+    "LogZResult.plot": dict,
+    "LogZResult.hessian_product": lambda: {"direction": np.ones(14)},
     "loopy_bp": _small(**LIMIT),
     "mean_field": _small(**LIMIT),
     "most_probable": _small(**LIMIT),

@@ -116,6 +116,19 @@ def rows_of_evidence(models: dict[str, MarkovRandomField]) -> list[Any]:
     return results
 
 
+def gradients(models: dict[str, MarkovRandomField]) -> list[Any]:
+    """Log Z of one row of parameters and of many, with gradients and products with the Hessian."""
+    results = []
+    for name in ("grid", "potts", "factors"):
+        model = models[name]
+        theta = model.parameters
+        for rows in (theta, np.outer(np.linspace(0.5, 1.5, 9), theta)):
+            found = fastmix.log_z(model.structure, rows)
+            results.append([np.asarray(found.log_z).tolist(), found.gradient().tolist()])
+            results.append(found.hessian_product(np.sin(np.arange(len(theta)))).tolist())
+    return results
+
+
 def learnt() -> list[Any]:
     """Parameters learnt by the pseudo-likelihood, for two states and for three."""
     rng = np.random.default_rng(3)
@@ -138,5 +151,6 @@ def plain_results() -> list[Any]:
         orders(models),
         walks(),
         rows_of_evidence(models),
+        gradients(models),
         learnt(),
     ]

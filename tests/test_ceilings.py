@@ -24,8 +24,8 @@ ORDER = (
     "_student", "_engine",
     "executors", "estimates", "graphs", "model", "instances", "results", "marginals", "io", "interop", "_checkpoint",
     "_context", "method", "_signatures", "theory", "exact", "describe", "chains", "modes", "variational", "bounds",
-    "projection", "sampling", "inference", "learning", "queries", "denoising", "experiments", "testing", "warming",
-    "sklearn", "cli", "__main__",
+    "projection", "sampling", "inference", "gradients", "learning", "queries", "denoising", "experiments", "testing",
+    "warming", "sklearn", "cli", "__main__",
 )  # fmt: skip
 RANK = {entry: rank for rank, entry in enumerate(ORDER)}
 
@@ -57,8 +57,8 @@ def loaded_by(code: str) -> set[str]:
 def test_a_verb_lives_in_the_file_of_its_name() -> None:
     """Those that open a context; ``warm_up`` cannot, because a module of the package would take its place."""
     verbs = [
-        "ancestral_sample", "anneal", "bracket", "certify", "compare", "draw_exact", "infer", "learn", "loopy_bp",
-        "mean_field", "most_probable", "perfect_sample", "project", "sample", "score", "temper",
+        "ancestral_sample", "anneal", "bracket", "certify", "compare", "draw_exact", "infer", "learn", "log_z",
+        "loopy_bp", "mean_field", "most_probable", "perfect_sample", "project", "sample", "score", "temper",
     ]  # fmt: skip
     homes = {name: getattr(fastmix, name).__module__.rpartition(".")[2] for name in verbs}
     assert homes == {name: name for name in verbs}

@@ -109,6 +109,7 @@ def calls() -> Iterator[tuple[str, Call]]:
     yield "score by annealing", partial(fastmix.score, triple, rows, method="annealing", num_chains=64, seed=1, tol=1.0)
     prepared = fastmix.prepare(pair, queries=[("rain", "street")])
     yield "ask", partial(prepared.ask, [{"rain": "yes"}, {}], most_probable=True, num_draws=2, seed=1)
+    yield "log_z", partial(fastmix.log_z, pair)
     yield "compare", partial(fastmix.compare, pair, methods=["loopy-bp"], seed=1)
     picture = np.random.default_rng(0).random((6, 6))
     yield "denoise", partial(fastmix.denoising.denoise, picture, noise=1.25, method="mean-field", seed=0)

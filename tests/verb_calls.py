@@ -40,6 +40,14 @@ def other_models() -> dict[str, MarkovRandomField]:
     }
 
 
+def differentiated(model: MarkovRandomField, thetas: np.ndarray) -> fastmix.LogZResult:
+    """Log Z of rows of parameters, after all of its derivatives have been computed."""
+    found = fastmix.log_z(model.structure, thetas)
+    found.gradient()
+    found.hessian_product(np.ones(thetas.shape[-1]))
+    return found
+
+
 def calls_of(model: MarkovRandomField) -> Iterator[tuple[str, Call]]:
     """Calls of every verb that takes a model; some of them are refused for some models."""
     short: dict[str, Any] = {"num_sweeps": 30, "burn_in": 3, "seed": 1}
@@ -56,6 +64,9 @@ def calls_of(model: MarkovRandomField) -> Iterator[tuple[str, Call]]:
     yield "draw", partial(fastmix.draw_exact, model, num_draws=3, seed=1)
     rows = np.full((3, model.num_variables), -1)
     yield "rows", partial(fastmix.prepare(model).ask, rows, most_probable=True, num_draws=1, seed=1)
+    thetas = np.stack([model.parameters] * 9)
+    yield "log z", partial(fastmix.log_z, model)
+    yield "gradients", partial(differentiated, model, thetas)
     yield "map", partial(fastmix.most_probable, model, seed=1)
     for method in ("cut", "messages", "expansion", "search"):
         yield f"map {method}", partial(fastmix.most_probable, model, method=method, seed=1, time_limit=1.0)

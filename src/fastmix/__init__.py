@@ -17,9 +17,9 @@ The verbs, each of which takes a model (or data) and returns a result that says 
 
 Models are :class:`MarkovRandomField` objects, built from arrays or read from files (:mod:`fastmix.io`). The methods
 themselves (:class:`Gibbs`, :class:`Tempered`, :class:`LoopyBP`, ..) are small objects that hold options. Also here:
-``prepare`` makes a model ready for many rows of evidence, ``denoising`` cleans pictures, ``draw_exact``,
-``perfect_sample`` and ``ancestral_sample`` draw exactly, ``anneal``, ``mean_field`` and ``loopy_bp`` are single methods
-as functions, and ``warm_up`` compiles everything once.
+``prepare`` makes a model ready for many rows of evidence, ``log_z`` is log Z of parameters with its gradient,
+``denoising`` cleans pictures, ``draw_exact``, ``perfect_sample`` and ``ancestral_sample`` draw exactly, ``anneal``,
+``mean_field`` and ``loopy_bp`` are single methods as functions, and ``warm_up`` compiles everything once.
 
 >>> import fastmix
 >>> model = fastmix.MarkovRandomField.ising([(0, 1), (1, 2)], coupling=0.8, field=[0.3, 0.0, 0.0])
@@ -48,6 +48,7 @@ _HOMES = {
         "ModelError NotConvergedError ResourceError UnfitMethodError",
         "estimates": "Estimate",
         "exact": "ExactResult draw_exact",
+        "gradients": "LogZResult log_z",
         "interop": "convert",
         "io": "register_answer register_format",
         "learning": "LearnResult LearningObjective NormBall ScoreResult WidthBall learn register_objective score",
@@ -83,9 +84,9 @@ _HOMES = {
     for name in names.split()
 }
 _MODULES = (
-    "bounds", "chains", "denoising", "errors", "exact", "executors", "experiments", "graphs", "inference", "instances",
-    "interop", "io", "learning", "marginals", "method", "model", "modes", "projection", "queries", "results",
-    "sampling", "sklearn", "testing", "theory", "variational",
+    "bounds", "chains", "denoising", "errors", "exact", "executors", "experiments", "gradients", "graphs", "inference",
+    "instances", "interop", "io", "learning", "marginals", "method", "model", "modes", "projection", "queries",
+    "results", "sampling", "sklearn", "testing", "theory", "variational",
 )  # fmt: skip
 
 __all__ = [
@@ -119,6 +120,7 @@ __all__ = [
     "LearnResult",
     "LearningObjective",
     "LineSearch",
+    "LogZResult",
     "LoopyBP",
     "LoopyBPResult",
     "MarkovRandomField",
@@ -163,6 +165,7 @@ __all__ = [
     "draw_exact",
     "infer",
     "learn",
+    "log_z",
     "loopy_bp",
     "mean_field",
     "most_probable",

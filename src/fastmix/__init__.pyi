@@ -24,6 +24,8 @@ from fastmix.errors import UnfitMethodError as UnfitMethodError
 from fastmix.estimates import Estimate as Estimate
 from fastmix.exact import ExactResult as ExactResult
 from fastmix.exact import draw_exact as draw_exact
+from fastmix.gradients import LogZResult as LogZResult
+from fastmix.gradients import log_z as log_z
 from fastmix.inference.auto import Auto as Auto
 from fastmix.inference.compare import Comparison as Comparison
 from fastmix.inference.compare import compare as compare
@@ -103,6 +105,7 @@ from . import errors as errors
 from . import exact as exact
 from . import executors as executors
 from . import experiments as experiments
+from . import gradients as gradients
 from . import graphs as graphs
 from . import inference as inference
 from . import instances as instances
@@ -155,6 +158,7 @@ __all__ = [
     "LearnResult",
     "LearningObjective",
     "LineSearch",
+    "LogZResult",
     "LoopyBP",
     "LoopyBPResult",
     "MarkovRandomField",
@@ -199,6 +203,7 @@ __all__ = [
     "draw_exact",
     "infer",
     "learn",
+    "log_z",
     "loopy_bp",
     "mean_field",
     "most_probable",

@@ -223,6 +223,15 @@ def _warm_queries(models: TinyModels) -> None:
     fastmix.prepare(models.mixed, evidence_variables=[0]).ask(rows, most_probable=True)
 
 
+def _warm_gradients(models: TinyModels) -> None:
+    """Differentiate log Z of one set of parameters, and of many side by side."""
+    theta = models.mixed.parameters
+    for rows in (theta, np.stack([theta] * 8)):
+        found = fastmix.log_z(models.mixed.structure, rows)
+        found.gradient()
+        found.hessian_product(theta)
+
+
 def _warm_gibbs(models: TinyModels) -> None:
     """Run Gibbs chains: one, a word full, and few with marginals of edges."""
     for model in models.for_chains():
@@ -355,4 +364,5 @@ PARTS: Mapping[str, Callable[[TinyModels], None]] = {
     "denoise": _warm_denoise,
     "learn": _warm_learn,
     "rows": _warm_queries,
+    "gradients": _warm_gradients,
 }

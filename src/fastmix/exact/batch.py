@@ -37,7 +37,7 @@ from fastmix.exact.tuning import (
 from fastmix.model import MarkovRandomField
 from fastmix.model.flat import offsets_of
 
-__all__ = ["BatchAnswer", "BatchElimination", "plan_batch"]
+__all__ = ["BatchAnswer", "BatchElimination", "may_underflow", "plan_batch"]
 
 
 class BatchAnswer(NamedTuple):
@@ -254,6 +254,7 @@ class _BatchRun:
         if self.state[first] == kernels.UNDERFLOW:
             return
         w = np.empty(program.end * width)
+        tangents = np.zeros(0)
         w[program.one * width : (program.one + 2) * width] = 1.0
         log_scale = np.zeros(width)
         state = np.zeros(width, dtype=np.int64)
@@ -266,7 +267,7 @@ class _BatchRun:
         def go(begin: int, end: int) -> None:
             kernels.run_batch_steps(
                 program.steps, program.groups, self.most_probable, limits, self.leaves.watched, begin, end, width, w,
-                ranges, log_scale, state, high, low, digits,
+                tangents, ranges, log_scale, state, high, low, digits,
             )  # fmt: skip
 
         kernels.fill_leaves(*self.leaves.filling, self.rows, first, width, w, log_scale)
@@ -281,7 +282,7 @@ class _BatchRun:
             starts = program.leaf_starts
             changed = program.changed[starts] if len(starts) else np.zeros(0, dtype=bool)
             kernels.normalize_leaves(
-                starts, program.leaf_sizes, changed, program.back, width, w, state, SMALLEST_TOTAL, high
+                starts, program.leaf_sizes, changed, program.back, width, w, tangents, state, SMALLEST_TOTAL, high, low
             )
             w[program.nodes * width :] = 0.0
             go(program.reading, program.joints[0])
@@ -478,7 +479,7 @@ def _prepare_leaves(batch: BatchElimination, plan: EliminationPlan) -> LeafTable
         size = plan.sizes[t]
         states = np.unravel_index(np.arange(size), [plan.states[v] for v in scope])
         ranges[t] = builder.add_leaf(size, members, dict(zip(scope, states, strict=True)))
-    return LeafTables(builder.filling(), ranges, builder.log_constant, _may_underflow(plan, ranges))
+    return LeafTables(builder.filling(), ranges, builder.log_constant, may_underflow(plan, ranges))
 
 
 class _LeafBuilder:
@@ -566,9 +567,10 @@ def _given_scalars(batch: BatchElimination, rows: IntArray) -> FloatArray:
     return total
 
 
-def _may_underflow(plan: EliminationPlan, ranges: FloatArray) -> bool:
+def may_underflow(plan: EliminationPlan, ranges: FloatArray) -> bool:
     """Whether products of tables might underflow for some evidence, as far as can be said before there are rows.
 
+    ``ranges`` are bounds on the logs of the ratios of positive entries of leaves, zero for tables that are computed.
     The ratio of the positive entries of a product is at most the product of the ratios, and a sum of n of them can be
     larger by n. Evidence only takes entries away.
     """

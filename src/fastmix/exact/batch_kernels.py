@@ -3,6 +3,9 @@
 Every table has one more axis than in :mod:`fastmix.exact.program_kernels`, the innermost: the row. So the loops over
 rows are vectorized, and what it takes to find the place of an entry is paid once for all of them. Import this module
 inside functions only: it needs Numba.
+
+Beside every entry there can be its tangent, the derivative along a direction of the parameters. What tables are divided
+by counts as a constant: it cancels when marginals are normalized.
 """
 
 from __future__ import annotations
@@ -14,7 +17,16 @@ import numpy as np
 from fastmix._jit import njit
 from fastmix.exact.program_kernels import SCALE
 
-__all__ = ["ANSWERED", "IMPOSSIBLE", "UNDERFLOW", "fill_leaves", "normalize_leaves", "run_batch_steps"]
+__all__ = [
+    "ANSWERED",
+    "IMPOSSIBLE",
+    "UNDERFLOW",
+    "center_parameters",
+    "fill_leaves",
+    "fill_leaves_by_parameters",
+    "normalize_leaves",
+    "run_batch_steps",
+]
 
 #: What became of a row.
 ANSWERED = 0
@@ -40,6 +52,20 @@ def _add_product(out, x, y):
 
 
 @njit(**_FAST)
+def _add_product_of_tangents(out, x, dx, y, dy):
+    """Add the tangents of the products of two runs of numbers to a third."""
+    for i in range(len(out)):
+        out[i] += dx[i] * y[i] + x[i] * dy[i]
+
+
+@njit(**_FAST)
+def _scale_tangents(d_out, out, by, d_by):
+    """Turn tangents of ``out`` into those of its products with ``by``."""
+    for i in range(len(d_out)):
+        d_out[i] = d_out[i] * by[i] + out[i] * d_by[i]
+
+
+@njit(**_FAST)
 def _keep_larger_product(out, x, y):
     """Let ``out`` be at least the products of two runs of numbers."""
     for i in range(len(out)):
@@ -62,10 +88,26 @@ def _keep_smallest_positive(out, x):
         out[i] = value if value < out[i] else out[i]
 
 
+@njit(**_FAST)
+def _keep_smallest_finite(out, x):
+    """Let ``out`` be at most those of ``x`` that are finite."""
+    for i in range(len(out)):
+        value = x[i] if x[i] > -np.inf else np.inf
+        out[i] = value if value < out[i] else out[i]
+
+
+@njit(**_FAST)
+def _subtract(out, x):
+    """Subtract as many numbers from ``out``."""
+    for i in range(len(out)):
+        out[i] -= x[i]
+
+
 @njit(**_OPTIONS)
 def run_batch_steps(
-    steps, groups, maximize, limits, watched, first, last, width, w, ranges, log_scale, state, high, low, digits
-):
+    steps, groups, maximize, limits, watched, first, last, width, w, tangents, ranges, log_scale, state, high, low,
+    digits,
+):  # fmt: skip
     """Do the steps of a program from ``first`` to before ``last``, in ordinary arithmetic, for ``width`` rows.
 
     1. The table of the step is emptied, and the loops over the entries are walked through.
@@ -84,6 +126,8 @@ def run_batch_steps(
     limits : tuple of float
         The range of largest entries without scaling, and the largest log of a ratio of entries of two tables.
     w : float array (places * width,)
+    tangents : float array (places * width,), or empty
+        Where there are any, those of sums of products are computed beside them.
     ranges : float array (tables * width,)
         Logs of ratios of positive entries, by table and row; used with ``watched``.
     log_scale, state, high, low : arrays (width,)
@@ -91,6 +135,7 @@ def run_batch_steps(
     digits : int array
         Room for the groups of a step.
     """
+    has_tangents = len(tangents) > 0
     for s in range(first, last):
         step = steps[s]
         a = step[0]
@@ -113,27 +158,32 @@ def run_batch_steps(
         # Step 1.
         if kind != SCALE:
             w[o * width : (o + size) * width] = 0.0
+            if has_tangents:
+                tangents[o * width : (o + size) * width] = 0.0
         together = on == 1 and bn == 1 and (kind == SCALE or an == 1)
         for _ in range(count):
-            if together:
-                z = w[o * width : (o + n) * width]
-                y = w[b * width : (b + n) * width]
+            runs = 1 if together else n
+            length = n * width if together else width
+            for i in range(runs):
+                at = (a + i * an) * width
+                bt = (b + i * bn) * width
+                ot = (o + i * on) * width
+                y = w[bt : bt + length]
+                z = w[ot : ot + length]
                 if kind == SCALE:
+                    if has_tangents:
+                        _scale_tangents(tangents[ot : ot + length], z, y, tangents[bt : bt + length])
                     _scale(z, y)
-                elif maximize:
-                    _keep_larger_product(z, w[a * width : (a + n) * width], y)
-                else:
-                    _add_product(z, w[a * width : (a + n) * width], y)
-            else:
-                for i in range(n):
-                    z = w[(o + i * on) * width : (o + i * on + 1) * width]
-                    y = w[(b + i * bn) * width : (b + i * bn + 1) * width]
-                    if kind == SCALE:
-                        _scale(z, y)
-                    elif maximize:
-                        _keep_larger_product(z, w[(a + i * an) * width : (a + i * an + 1) * width], y)
-                    else:
-                        _add_product(z, w[(a + i * an) * width : (a + i * an + 1) * width], y)
+                    continue
+                x = w[at : at + length]
+                if maximize:
+                    _keep_larger_product(z, x, y)
+                    continue
+                _add_product(z, x, y)
+                if has_tangents:
+                    dx = tangents[at : at + length]
+                    dy = tangents[bt : bt + length]
+                    _add_product_of_tangents(tangents[ot : ot + length], x, dx, y, dy)
             for d in range(stop - 2, start - 1, -1):
                 row = groups[d]
                 digits[d - start] += 1
@@ -177,6 +227,8 @@ def run_batch_steps(
             low[c] = 1.0 / high[c]
         for i in range(size):
             _scale(w[(o + i) * width : (o + i + 1) * width], low)
+            if has_tangents:
+                _scale(tangents[(o + i) * width : (o + i + 1) * width], low)
 
 
 @njit(**_OPTIONS)
@@ -237,26 +289,112 @@ def fill_leaves(base, gathers, entries, values, terms, holders, digits, rows, fi
 
 
 @njit(**_OPTIONS)
-def normalize_leaves(starts, sizes, changed, back, width, w, state, smallest, total):
+def center_parameters(starts, leaf_of, values, width, ranges, log_scale, high, low):
+    """Subtract from the parameters of every factor their largest, in each row of a block.
+
+    What was subtracted is added to ``log_scale``, and the log of the ratio of the largest and the smallest positive
+    entry to the ``ranges`` of the leaf that the factor is part of.
+
+    Parameters
+    ----------
+    starts : int array (f + 1,)
+        Where the parameters of every factor begin, and the end.
+    leaf_of : int array (f,)
+        The table that a factor is part of.
+    values : float array (parameters * width,)
+    ranges, log_scale, high, low
+        As for :func:`run_batch_steps`.
+    """
+    for f in range(len(leaf_of)):
+        high[:] = -np.inf
+        low[:] = np.inf
+        for i in range(starts[f], starts[f + 1]):
+            x = values[i * width : (i + 1) * width]
+            _keep_larger(high, x)
+            _keep_smallest_finite(low, x)
+        for c in range(width):
+            if high[c] == -np.inf:
+                high[c] = 0.0
+                low[c] = 0.0
+            log_scale[c] += high[c]
+            ranges[leaf_of[f] * width + c] += high[c] - low[c]
+        for i in range(starts[f], starts[f + 1]):
+            _subtract(values[i * width : (i + 1) * width], high)
+
+
+@njit(**_OPTIONS)
+def fill_leaves_by_parameters(members, entries, values, directions, width, w, tangents):
+    """Fill the leaves with products of factors that have parameters of their own in every row.
+
+    Parameters
+    ----------
+    members : int array (m, 4)
+        For every factor of a leaf: where the leaf begins, how many entries that has, where in ``entries`` the place in
+        ``values`` of each of them begins, and whether it is the first of its leaf.
+    entries : int array
+    values : float array (parameters * width,)
+        The factors, in ordinary arithmetic.
+    directions : float array (parameters * width,), or empty
+        Derivatives of their logs; with them the tangents of the leaves are computed.
+    w, tangents
+        As for :func:`run_batch_steps`.
+    """
+    has_tangents = len(directions) > 0
+    for m in range(len(members)):
+        leaf = members[m, 0]
+        begin = members[m, 2]
+        is_first = members[m, 3] == 1
+        for i in range(members[m, 1]):
+            at = entries[begin + i] * width
+            y = values[at : at + width]
+            z = w[(leaf + i) * width : (leaf + i + 1) * width]
+            if has_tangents:
+                dy = directions[at : at + width]
+                dz = tangents[(leaf + i) * width : (leaf + i + 1) * width]
+                for c in range(width):
+                    dz[c] = y[c] * dy[c] if is_first else y[c] * (dz[c] + z[c] * dy[c])
+            if is_first:
+                z[:] = y
+            else:
+                _scale(z, y)
+
+
+@njit(**_OPTIONS)
+def normalize_leaves(starts, sizes, changed, back, width, w, tangents, state, smallest, total, slope):
     """Turn the derivatives by leaves into the marginals of their scopes: times the leaves, over their sum.
 
     ``changed`` tells the leaves that are not in their derivatives yet. Rows whose sum is at most ``smallest`` are
-    marked as underflow; ``total`` is room for the sums.
+    marked as underflow; ``total`` and ``slope`` are room for the sums and their tangents.
     """
+    has_tangents = len(tangents) > 0
     for k in range(len(starts)):
         first = starts[k]
         total[:] = 0.0
+        slope[:] = 0.0
         for i in range(first, first + sizes[k]):
             belief = w[(back + i) * width : (back + i + 1) * width]
             if changed[k]:
-                _scale(belief, w[i * width : (i + 1) * width])
+                leaf = w[i * width : (i + 1) * width]
+                if has_tangents:
+                    d_leaf = tangents[i * width : (i + 1) * width]
+                    _scale_tangents(tangents[(back + i) * width : (back + i + 1) * width], belief, leaf, d_leaf)
+                _scale(belief, leaf)
             for c in range(width):
                 total[c] += belief[c]
+                if has_tangents:
+                    slope[c] += tangents[(back + i) * width + c]
         for c in range(width):
             if not total[c] > smallest:
                 if state[c] == ANSWERED:
                     state[c] = UNDERFLOW
                 total[c] = 1.0
             total[c] = 1.0 / total[c]
+            slope[c] *= -total[c]
         for i in range(first, first + sizes[k]):
-            _scale(w[(back + i) * width : (back + i + 1) * width], total)
+            belief = w[(back + i) * width : (back + i + 1) * width]
+            if has_tangents:
+                # Of the quotient: tangent over total, less the quotient times the tangent of the total over it.
+                d_belief = tangents[(back + i) * width : (back + i + 1) * width]
+                for c in range(width):
+                    d_belief[c] = total[c] * (d_belief[c] + belief[c] * slope[c])
+            _scale(belief, total)

@@ -123,6 +123,24 @@ class FactorElimination:
             self._check_time_for_logs(clock)
             return self._run(values, "log", clock, backward=True).marginals(wanted)
 
+    def log_z(self, values: FloatArray | None = None, clock: Clock = NO_LIMIT) -> float:
+        """Log Z alone, also for other tables; a third of the time that :meth:`marginals` takes."""
+        try:
+            return self._run(values, "linear", clock).log_z
+        except UnderflowError:
+            self._check_time_for_logs(clock)
+            return self._run(values, "log", clock).log_z
+
+    def gradient(self, values: FloatArray | None = None, clock: Clock = NO_LIMIT) -> tuple[float, FloatArray]:
+        """Log Z and the marginals of all factors, one after another: its derivatives by the logs of their tables."""
+        try:
+            run = self._run(values, "linear", clock, backward=True)
+            return run.log_z, run.factor_marginals()
+        except UnderflowError:
+            self._check_time_for_logs(clock)
+            run = self._run(values, "log", clock, backward=True)
+            return run.log_z, run.factor_marginals()
+
     def draw(
         self, num_draws: int, rng: np.random.Generator, clock: Clock = NO_LIMIT, *, values: FloatArray | None = None
     ) -> IntArray:

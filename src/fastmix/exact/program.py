@@ -276,26 +276,46 @@ class ProgramRun:
         self.w[program.one + 1] = 1.0 if self.mode == kernels.LINEAR else 0.0
         self.w[program.values : program.spare] = values
         ranges = np.zeros(len(program.places) + 1)
-        scale = np.zeros(1)
+        self.scale = np.zeros(1)
         digits = np.zeros(program.depth, dtype=np.int64)
+        self.changed: list[Any] = [self.w, ranges, self.scale, digits]
+        self._choose_kernel(compiled)
+        self._go(0, program.forward, kernels.MAX)
+        if self.mode == kernels.LINEAR:
+            self._exponentiate_leaves()
+        self._go(program.forward, program.backward, self.mode)
+        self.log_z = float(self.scale[0])
+        if len(program.scalars):
+            self.log_z += float(values[program.scalars].sum())
+        if arithmetic != "max":
+            self.log_z += program.log_free
+        if backward:
+            self.go_back()
+
+    def _choose_kernel(self, compiled: bool) -> None:
+        """Set the loop over the steps, and the kinds of its arguments."""
+        program = self.program
         self.kernel: Callable[..., int] = kernels.run_steps
         self.inputs: tuple[Any, Any] = (program.steps, program.groups)
-        self.changed: list[Any] = [self.w, ranges, scale, digits]
         if compiled:
             self.kernel = _compiled()
         else:
             self.inputs = (program.steps.tolist(), program.groups.tolist())
             self.changed = [memoryview(array) for array in self.changed]
-        self._go(0, program.forward, kernels.MAX)
-        if self.mode == kernels.LINEAR:
-            leaves = self.w[: program.leaf_end]
-            np.exp(leaves, out=leaves)
-        self._go(program.forward, program.reading if backward else program.backward, self.mode)
-        self.log_z = float(scale[0])
-        if len(program.scalars):
-            self.log_z += float(values[program.scalars].sum())
-        if arithmetic != "max":
-            self.log_z += program.log_free
+
+    def _exponentiate_leaves(self) -> None:
+        """Turn the leaves from logs into ordinary arithmetic."""
+        leaves = self.w[: self.program.leaf_end]
+        np.exp(leaves, out=leaves)
+
+    def go_back(self) -> None:
+        """Compute the derivatives that marginals come from, where that has not been done."""
+        self._go(self.program.backward, self.program.reading, self.mode)
+
+    def _multiply(self, start: int) -> None:
+        """Do the step that is a product of matrices."""
+        left, right, out = [part.view(self.w) for part in self.program.products[start]]
+        np.matmul(left, right, out=out)
 
     def _go(self, first: int, last: int, mode: int) -> None:
         """Do the steps from ``first`` to before ``last``, looking at the clock and multiplying matrices in between."""
@@ -304,8 +324,7 @@ class ProgramRun:
         for start, stop in pairwise([first, *[cut for cut in program.cuts if first < cut < last], last]):
             self.clock.check()
             if mode == kernels.LINEAR and start in program.products:
-                left, right, out = [part.view(self.w) for part in program.products[start]]
-                np.matmul(left, right, out=out)
+                self._multiply(start)
             verdict = self.kernel(*self.inputs, mode, limits, start, stop, program.scratch, *self.changed)
             if verdict == kernels.IMPOSSIBLE:
                 raise ImpossibleModelError(
@@ -330,8 +349,20 @@ class ProgramRun:
             joint = w[program.joint :][program.offsets[wanted.start] : program.offsets[wanted.stop]].copy()
         return Calibration(self.log_z, nodes, joint, self.arithmetic)
 
-    def _normalize_leaves(self) -> None:
-        """Turn the derivatives by leaves, in place, into the marginals of their scopes: times the leaves, over Z."""
+    def factor_marginals(self) -> FloatArray:
+        """Marginals of all factors, one after another."""
+        program = self.program
+        if program.leaf_end:
+            self._normalize_leaves()
+        self._go(program.joints[0], program.joints[-1], kernels.LINEAR)
+        self.w[program.joint + program.scalars] = 1.0
+        return self.w[program.joint :].copy()
+
+    def _normalize_leaves(self) -> FloatArray:
+        """Turn the derivatives by leaves, in place, into the marginals of their scopes: times the leaves, over Z.
+
+        What every entry was divided by comes back.
+        """
         program = self.program
         beliefs = self.w[program.back : program.slopes]
         tables = self.w[: program.leaf_end]
@@ -344,7 +375,9 @@ class ProgramRun:
         totals = np.add.reduceat(beliefs, program.leaf_starts)
         if not totals.min() > SMALLEST_TOTAL:
             raise UnderflowError
-        beliefs /= totals.repeat(program.leaf_sizes)
+        divisors = totals.repeat(program.leaf_sizes)
+        beliefs /= divisors
+        return divisors
 
     def trace(self, order: IntArray, num_draws: int, rng: np.random.Generator | None) -> IntArray:
         """Configurations drawn backwards through the order, or the most probable without a generator."""
