@@ -1100,7 +1100,8 @@ def mean_field(
 
     Notes
     -----
-    A sweep costs ``O(sum over edges of L_i L_j)`` time, and for every factor its entries times its variables.
+    A sweep costs ``O(sum over edges of L_i L_j)`` time, and for every factor its entries times its variables; with
+    Potts and truncated linear tables that edges share, ``O(L_i)`` for an edge.
 
     With forbidden pairs a product distribution has a finite bound only if its states are all allowed beside each other.
     Each start first ascends with a large finite penalty in place of minus infinity; a search finds an allowed

@@ -266,6 +266,7 @@ def _warm_variational(models: TinyModels) -> None:
             for edge_marginals in (False, True):
                 fastmix.loopy_bp(model, message_order=message_order, max_iter=10, edge_marginals=edge_marginals)
     fastmix.loopy_bp(models.shared, max_iter=10)
+    fastmix.mean_field(models.shared, seed=0)
 
 
 def _warm_projected(models: TinyModels) -> None:

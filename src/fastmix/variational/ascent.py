@@ -14,7 +14,10 @@ from fastmix._clock import NO_LIMIT, Clock, Ending, OutOfTimeError
 from fastmix.model import MarkovRandomField
 from fastmix.model.flat import table_positions
 from fastmix.model.forms import IsingForm, ising_form
+from fastmix.model.pattern_forms import EdgeForms, edge_forms
+from fastmix.model.tuning import GATHERED_TABLE_ENTRIES
 from fastmix.modes.allowed import find_allowed, penalty
+from fastmix.modes.pattern_arrays import pattern_tables, variables_of
 from fastmix.variational.tuning import ENTRIES_PER_CALL
 
 __all__ = ["AscentStart", "ProductAscent", "ascend", "expected_tables", "pair_products"]
@@ -35,7 +38,17 @@ def ascend(
 
 def expected_tables(model: MarkovRandomField, q: FloatArray) -> float:
     """The mean of the sum of the tables under the product distribution q; for models without forbidden pairs."""
-    return float(pair_products(model, q) @ model.log_pairwise)
+    total = 0.0
+    for num_rows, num_cols, members in model.structure.table_shapes:
+        chunk = max(1, GATHERED_TABLE_ENTRIES // (num_rows * num_cols))
+        for begin in range(0, len(members), chunk):
+            some = members[begin : begin + chunk]
+            first, second = model.unary_offsets[model.edges[some]].T
+            of_first = q[first[:, None] + np.arange(num_rows)]
+            of_second = q[second[:, None] + np.arange(num_cols)]
+            tables = model.edge_tables(some, num_rows, num_cols).reshape(-1, num_rows, num_cols)
+            total += float(np.einsum("ea,eab,eb->", of_first, tables, of_second))
+    return total
 
 
 def pair_products(model: MarkovRandomField, q: FloatArray) -> FloatArray:
@@ -65,6 +78,11 @@ class AscentStart:
     def bound(self) -> float:
         """The lower bound on log Z after the last sweep; -inf where there is none."""
         return self.bounds[-1] if self.bounds else -math.inf
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """How good it is: the larger, the better."""
+        return self.bound, self.penalized_bound
 
 
 def _uniform_start(model: MarkovRandomField) -> FloatArray:
@@ -101,13 +119,15 @@ class ProductAscent:
         self.clock = clock
         self.given = given
         factor_entries = len(model.log_factors) * model.structure.max_scope
-        entries_per_sweep = 1 + len(model.log_unary) + len(model.log_pairwise) + factor_entries
+        entries_per_sweep = 1 + len(model.log_unary) + int(model.pairwise_offsets[-1]) + factor_entries
         self._sweeps_per_call = int(max(1.0, ENTRIES_PER_CALL / entries_per_sweep))
         form = ising_form(model)
-        if form is None:
-            self._sweeps = _table_sweeps(model, model.log_pairwise, model.log_factors)
-        else:
+        if form is not None:
             self._sweeps = _spin_sweeps(model, form)
+        elif model.shared_tables is not None and not model.has_forbidden:
+            self._sweeps = _pattern_sweeps(model)
+        else:
+            self._sweeps = _table_sweeps(model, model.log_pairwise, model.log_factors)
         self._penalized_sweeps: _Sweeps | None = None
         if model.has_forbidden:
             least = -penalty(model)
@@ -119,11 +139,17 @@ class ProductAscent:
         """What stopped the ascents of so many starts, the first of them uniform, and how far they came."""
         model = self.model
         starts: list[AscentStart] = []
+        best = 0
         with Ending() as ending:
             for k in range(num_starts):
                 self.clock.report(k, num_starts, "starts")
                 starts.append(AscentStart(_uniform_start(model) if k == 0 else _random_start(model, rng)))
                 self.follow(starts[-1])
+                worse = k
+                if starts[k].rank > starts[best].rank:
+                    worse, best = best, k
+                if k:
+                    starts[worse].q = np.zeros(0)  # nobody asks for it any more
         if ending.interrupted:
             begun = [start for start in starts if start.num_sweeps]
             return ending.by, begun or [AscentStart(_uniform_start(model))]
@@ -179,6 +205,22 @@ def _spin_sweeps(model: MarkovRandomField, form: IsingForm) -> _Sweeps:
         small = np.exp(-2.0 * np.abs(half_log_odds))
         q[0::2] = np.where(half_log_odds >= 0.0, small, 1.0) / (1.0 + small)
         q[1::2] = np.where(half_log_odds >= 0.0, 1.0, small) / (1.0 + small)
+        return int(num_made), float(change)
+
+    return sweeps
+
+
+def _pattern_sweeps(model: MarkovRandomField) -> _Sweeps:
+    """Sweeps of a model whose edges share tables, without forbidden entries."""
+    from fastmix.variational.pattern_ascent_kernels import pattern_ascent
+
+    variables = variables_of(model)
+    arrays, shared = pattern_tables(model)
+    forms: EdgeForms = read_only_fields(edge_forms(shared))
+
+    def sweeps(q: FloatArray, tol: float, num_sweeps: int, bounds: FloatArray) -> tuple[int, float]:
+        num_made, change = pattern_ascent(variables, arrays, forms, q, tol, num_sweeps, bounds)
+        bounds[:num_made] += model.log_constant
         return int(num_made), float(change)
 
     return sweeps
