@@ -221,6 +221,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
             "LineSearch",
             "LoopyBP",
             "MeanField",
+            "Mixture",
             "NormBall",
             "PaperDual",
             "Perfect",

@@ -104,6 +104,8 @@ def calls() -> Iterator[tuple[str, Call]]:
         "learn by chains",
         partial(fastmix.learn, rows, moments="sampled", num_chains=64, within=fastmix.NormBall(bound=0.9), **tiny),
     )
+    yield "learn hidden", partial(fastmix.learn, rows, hidden="auto", validation=rows[:10], **tiny)
+    yield "learn a mixture", partial(fastmix.learn, rows, hidden=fastmix.Mixture(), **tiny)
     yield "learn penalties", partial(fastmix.learn, rows, ridge="auto", validation=rows[:10], **tiny)
     yield "score", partial(fastmix.score, triple, rows)
     yield "score by annealing", partial(fastmix.score, triple, rows, method="annealing", num_chains=64, seed=1, tol=1.0)

@@ -28,6 +28,8 @@ SEARCHED = {
     "neuron": "howto/neurons.md",
     "protein": "howto/protein_contacts.md",
     "Potts": "howto/protein_contacts.md",
+    "mixture": "howto/boltzmann_machine.md",
+    "latent class": "howto/boltzmann_machine.md",
     "Bayesian network": "howto/bayesian_network.md",
     "posterior": "howto/bayesian_network.md",
     "Interventions": "howto/bayesian_network.md",

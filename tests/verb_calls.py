@@ -83,6 +83,7 @@ def calls_of(model: MarkovRandomField) -> Iterator[tuple[str, Call]]:
     kinds: list[dict[str, Any]] = [
         {"objective": "pseudo-likelihood"},
         {"objective": "pseudo-likelihood", "edges": "chow-liu"},
+        {"hidden": fastmix.Mixture(num_components=2)},
         {"moments": "exact"},
         {"moments": "sampled", "num_chains": 64},
     ]

@@ -51,7 +51,8 @@ _HOMES = {
         "gradients": "LogZResult log_z",
         "interop": "convert",
         "io": "register_answer register_format",
-        "learning": "LearnResult LearningObjective NormBall ScoreResult WidthBall learn register_objective score",
+        "learning": "LearnResult LearningObjective Mixture NormBall ScoreResult WidthBall learn register_objective "
+        "score",
         "sampling.anneal": "Annealed AnnealedResult anneal",
         "inference.auto": "Auto",
         "inference.exact": "Exact",
@@ -127,6 +128,7 @@ __all__ = [
     "MeanField",
     "MeanFieldResult",
     "Method",
+    "Mixture",
     "ModelError",
     "MostProbableResult",
     "NormBall",

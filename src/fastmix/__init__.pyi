@@ -37,6 +37,7 @@ from fastmix.io import register_answer as register_answer
 from fastmix.io import register_format as register_format
 from fastmix.learning import LearningObjective as LearningObjective
 from fastmix.learning import LearnResult as LearnResult
+from fastmix.learning import Mixture as Mixture
 from fastmix.learning import NormBall as NormBall
 from fastmix.learning import ScoreResult as ScoreResult
 from fastmix.learning import WidthBall as WidthBall
@@ -165,6 +166,7 @@ __all__ = [
     "MeanField",
     "MeanFieldResult",
     "Method",
+    "Mixture",
     "ModelError",
     "MostProbableResult",
     "NormBall",

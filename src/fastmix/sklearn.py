@@ -13,9 +13,11 @@ from fastmix._context import open_context
 from fastmix.errors import ResourceError
 from fastmix.exact import draw_exact
 from fastmix.learning.data import read_data
+from fastmix.learning.dataset import num_hidden
 from fastmix.learning.learn import learn
 from fastmix.learning.log_z import log_normalizer
 from fastmix.learning.masses import log_masses
+from fastmix.learning.mixture import Mixture
 from fastmix.results import Status
 from fastmix.sampling.sample import sample
 
@@ -70,7 +72,7 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         within: Any = None,
         ridge: float = 1e-3,
         l1: float = 0.0,
-        hidden: int = 0,
+        hidden: int | Mixture = 0,
         num_states: Any = None,
         missing: Any = "auto",
         num_chains: int | None = None,
@@ -101,7 +103,7 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
         options = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
         self.result_ = learn(X, weights=sample_weight, seed=_seed(self.random_state), **options)
         self.model_ = self.result_.model
-        self.n_features_in_ = self.model_.num_variables - self.hidden
+        self.n_features_in_ = self.model_.num_variables - num_hidden(self.model_)
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.array(self.model_.names_of_variables()[: self.n_features_in_], dtype=object)
         elif hasattr(self, "feature_names_in_"):

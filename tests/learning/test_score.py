@@ -83,9 +83,10 @@ def test_missing_values_of_any_model_are_summed_over() -> None:
     )
     impossible = MarkovRandomField.from_tables([[0, -np.inf], [0, 0]], [], [])
     assert score(impossible, [[1, 0]], target=[1]).conditional_log_likelihood == -np.inf
-    many = MarkovRandomField.from_factors([2] * 18, [((0, 1, 2), np.zeros((2, 2, 2)))])
-    with pytest.raises(fastmix.ResourceError, match=r"65,536 .*factors, got 1.311e\+05"):
-        score(many, np.r_[0, np.full(17, -1)][None])
+    dense = [((i, j), rng.standard_normal((2, 2))) for i, j in complete_edges(28)]
+    many = MarkovRandomField.from_factors([2] * 28, [((0, 1, 2), rng.standard_normal((2, 2, 2))), *dense])
+    with pytest.raises(fastmix.ResourceError, match=r"65,536 .*factors, got 1.342e\+08"):
+        score(many, np.r_[0, np.full(27, -1)][None])
 
 
 def test_rows_without_weight_have_a_score() -> None:
@@ -366,3 +367,24 @@ def test_advice_says_which_side_a_bound_is_on(n):
     assert result.log_z_kind == "bound"
     assert "at least" in result.advice
     assert result.advice != result.status.advice
+
+
+def test_many_missing_values_are_summed_over_by_elimination() -> None:
+    from fastmix.learning.tuning import MAX_COMPLETIONS
+
+    rng = np.random.default_rng(0)
+    n = 30
+    tables = rng.normal(0, 0.5, (n - 1, 2, 2))
+    chain = MarkovRandomField.from_tables(rng.normal(0, 0.3, (n, 2)), [(i, i + 1) for i in range(n - 1)], tables)
+    pairs = [((i, i + 1), table) for i, table in enumerate(tables)]
+    factor = MarkovRandomField.from_factors([2] * n, [*pairs, ((0, 1, 2), rng.normal(size=(2, 2, 2)))])
+    for model in (chain, factor):
+        rows = np.full((3, n), -1)
+        rows[1, 4] = 1
+        rows[2, ::7] = 0
+        assert 2.0**n > MAX_COMPLETIONS
+        result = score(model, rows)
+        answers = fastmix.prepare(model).ask(rows, marginals=False)
+        assert answers.log_evidence is not None
+        np.testing.assert_allclose(result.per_row, answers.log_evidence, atol=1e-10)
+        assert result.per_row[0] == pytest.approx(0.0, abs=1e-10)

@@ -12,7 +12,7 @@ from fastmix.cli.options import AsJson, Model, OptionSpec, takes, words
 from fastmix.io import atomic_write
 
 if TYPE_CHECKING:
-    from fastmix.learning import Dataset
+    from fastmix.learning import Dataset, Mixture
 
 __all__ = ["learn", "score"]
 
@@ -50,6 +50,20 @@ def _parse_penalty(text: str) -> float | str:
         return float(text)
     except ValueError:
         raise ValueError(f"must be a number or auto, got {text!r}") from None
+
+
+def _parse_hidden(text: str) -> int | Mixture | str:
+    """A number of binary variables, a mixture, or ``auto``."""
+    from fastmix.learning.mixture import mixture_by_name
+
+    if text == "auto":
+        return text
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else mixture_by_name(text)
+
+
+def _num_hidden(hidden: int | Mixture | str) -> int:
+    """Hidden variables that edges may name."""
+    return hidden if isinstance(hidden, int) else 0
 
 
 def _parse_variables(text: str) -> list[int | str]:
@@ -91,7 +105,10 @@ def _parse_missing(text: str) -> int | Literal["auto"] | None:
     ridge=OptionSpec("Weight of the squares of all parameters.", "NUMBER|auto", _parse_penalty),
     l1=OptionSpec("Weight of the norms of tables: removes edges.", "NUMBER|auto", _parse_penalty),
     edges=OptionSpec("complete, chow-liu, l1, grow, or a file with two columns per line.", "GRAPH"),
-    hidden="Binary variables that are never observed.",
+    hidden=OptionSpec(
+        "Binary variables that are never observed; or one of many states: mixture, mixture:16, classes:4; or auto.",
+        "NUMBER|MIXTURE|auto", _parse_hidden,
+    ),
     num_states=OptionSpec("Of the columns, such as 3 or 2,3,2; as seen by default.", "COUNTS", _parse_counts),
     num_chains="Persistent chains; 1,024 to 4,096 by default.",
     tol="When to stop; see the docs.",
@@ -138,7 +155,7 @@ def learn(
     if validation is not None:
         others = files.read(read_table, validation, model=table.blank_model(), **reading)
     if given["edges"] not in _GRAPHS:
-        given["edges"] = _read_graph(given["edges"], table.with_hidden(given["hidden"]))
+        given["edges"] = _read_graph(given["edges"], table.with_hidden(_num_hidden(given["hidden"])))
 
     result = files.salvage(lambda: fastmix.learn(table, validation=others, **given))
     console.save_model(result.model, output, as_json)

@@ -6,13 +6,14 @@ from fastmix.learning.dataset import Dataset
 from fastmix.learning.edge_gains import edge_gains
 from fastmix.learning.files import read_table
 from fastmix.learning.learn import learn
+from fastmix.learning.mixture import Mixture
 from fastmix.learning.objective import LEARNING_OBJECTIVES, LearningObjective, Loss, Validation, register_objective
 from fastmix.learning.result import LearnResult, NormBall, WidthBall
 from fastmix.learning.score import ScoreResult, score
 from fastmix.learning.stability import stability
 
 __all__ = [
-    "LEARNING_OBJECTIVES", "Dataset", "LearnResult", "LearningObjective", "Loss", "NormBall", "ScoreResult",
-    "Validation", "WidthBall", "chow_liu", "edge_gains", "learn", "read_data", "read_table", "register_objective",
-    "score", "stability",
+    "LEARNING_OBJECTIVES", "Dataset", "LearnResult", "LearningObjective", "Loss", "Mixture", "NormBall",
+    "ScoreResult", "Validation", "WidthBall", "chow_liu", "edge_gains", "learn", "read_data", "read_table",
+    "register_objective", "score", "stability",
 ]  # fmt: skip

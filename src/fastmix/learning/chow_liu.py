@@ -26,7 +26,7 @@ from fastmix.learning.tuning import (
 from fastmix.model import MarkovRandomField
 from fastmix.model.flat import offsets_of
 
-__all__ = ["best_tree", "check_dataset", "chow_liu"]
+__all__ = ["best_tree", "check_dataset", "chow_liu", "heaviest_tree"]
 
 
 def chow_liu(data: Dataset, *, smoothing: float = 1.0) -> MarkovRandomField:
@@ -86,7 +86,7 @@ def best_tree(data: Dataset, smoothing: float, clock: Clock, allowed: IntArray |
     single = (1.0 - share) * observed_shares(data)[0] + share * uniform
 
     # 2.
-    edges = _heaviest_tree(_information(data, offsets, single, share, clock), allowed)
+    edges = heaviest_tree(_information(data, offsets, single, share, clock), allowed)
     entries = float(num_states[edges].astype(np.float64).prod(axis=1).sum())
     check_memory(BYTES_PER_TREE_ENTRY * entries, f"a tree with {entries:.4g} entries of tables", "use fewer states")
 
@@ -105,7 +105,7 @@ def best_tree(data: Dataset, smoothing: float, clock: Clock, allowed: IntArray |
     )
 
 
-def _heaviest_tree(information: FloatArray, allowed: IntArray | None) -> IntArray:
+def heaviest_tree(information: FloatArray, allowed: IntArray | None = None) -> IntArray:
     """Edges (n - 1, 2), in order, of the tree with the largest sum of mutual informations (n, n)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import minimum_spanning_tree

@@ -82,8 +82,8 @@ def read_data(
     if isinstance(data, Dataset):
         if num_states is not None:
             raise ModelError(f"num_states must be left out for {name} that have their own")
-        _check_fits(data, model, name)
-        result = data
+        result = _with_hidden_of(data, model)
+        _check_fits(result, model, name)
     else:
         reader = _Reader(name, model, names, marker)
         result = reader.read(data, num_states)
@@ -95,6 +95,19 @@ def read_data(
             result = replace(result, states=result.states[kept], weights=result.weights[kept])
         check_observed(result, name)
     return result
+
+
+def _with_hidden_of(data: Dataset, model: MarkovRandomField | None) -> Dataset:
+    """The data with columns for the hidden variables of a model, all missing, if they have none yet."""
+    hidden = 0 if model is None else num_hidden(model)
+    if model is None or not hidden or data.num_hidden or len(data.num_states) != model.num_variables - hidden:
+        return data
+    wider = data.with_hidden(hidden)
+    counts = np.concatenate([data.num_states, model.num_states[-hidden:]])  # hidden variables may have many states
+    labels = None if data.state_names is None or model.state_names is None else model.state_names[-hidden:]
+    if labels is not None and data.state_names is not None:
+        labels = (*data.state_names, *labels)
+    return replace(wider, num_states=counts, state_names=labels)
 
 
 def _check_fits(data: Dataset, model: MarkovRandomField | None, name: str) -> None:
@@ -196,7 +209,7 @@ class _Reader:
         n = model.num_variables - hidden
         labels = None if model.state_names is None else model.state_names[:n]
         visible = blank_model(model.num_states[:n], (model.variable_names or ())[:n], labels)
-        return _Reader(self.name, visible, self.names, self.missing)._read(data, num_states).with_hidden(hidden)
+        return _with_hidden_of(_Reader(self.name, visible, self.names, self.missing)._read(data, num_states), model)
 
     def _read(self, data: Any, num_states: ArrayLike | None) -> Dataset:
         """The rows of a table with a column for every variable."""

@@ -17,6 +17,7 @@ from fastmix.learning.data import read_data
 from fastmix.learning.fit import independent_fit
 from fastmix.learning.graph_search import learn_graph
 from fastmix.learning.likelihood import Likelihood
+from fastmix.learning.mixture import Mixture, better_of_both, check_mixture, learn_mixture
 from fastmix.learning.objective import LearningObjective, objective_of
 from fastmix.learning.penalty_search import best_found, interrupted, late
 from fastmix.learning.problem import Problem
@@ -36,7 +37,7 @@ def learn(
     within: NormBall | None = None,
     ridge: float | Literal["auto"] = 1e-3,
     l1: float | Literal["auto"] = 0.0,
-    hidden: int = 0,
+    hidden: int | Mixture | Literal["auto"] = 0,
     weights: ArrayLike | None = None,
     num_states: ArrayLike | None = None,
     validation: Any = None,
@@ -83,9 +84,11 @@ def learn(
         The set to stay in. Inside one with a bound below 1, the bias of every moment is bounded at every step.
     ridge, l1 : float or "auto"
         Penalties; ``auto`` chooses on the validation data. Tables that the l1 term makes 0 are no edges of the model.
-    hidden : int
+    hidden : int, Mixture or "auto"
         Binary variables that are never observed, joined to all others: a restricted Boltzmann machine if ``edges`` is
-        ``complete``. Edges that are given may name them, as variables n, n + 1, ..
+        ``complete``. Edges that are given may name them, as variables n, n + 1, .. A :class:`fastmix.Mixture` is one
+        hidden variable of many states, with a tree of its own in place of ``edges``. ``auto`` learns the model without
+        hidden variables in half of the time, then mixtures, and gives the one that the validation data like best.
     weights : array_like (rows,), optional
     num_states : int or int array (n,), optional
         State counts of whole numbers; by default one more than the largest that is seen, and 2 at least.
@@ -139,7 +142,8 @@ def learn(
     ridge = check_penalty("ridge", ridge)
     l1 = check_penalty("l1", l1)
     _check_together(ridge, l1, within, has_validation=validation is not None)
-    hidden = check_count("hidden", hidden, least=0)
+    mixture = check_mixture(hidden, edges, asked, within, validation)
+    num_hidden = 0 if mixture is not None else check_count("hidden", hidden, least=0)
     tol = None if tol is None else check_positive("tol", tol)
     max_iter = None if max_iter is None else check_count("max_iter", max_iter, least=1)
     num_chains = None if num_chains is None else check_count("num_chains", num_chains, least=64)
@@ -152,7 +156,7 @@ def learn(
         "within": None if within is None else [within.norm, within.bound],
         "ridge": ridge,
         "l1": l1,
-        "hidden": hidden,
+        "hidden": hidden if isinstance(hidden, str) else num_hidden if mixture is None else str(mixture),
         "missing": missing,
         "num_chains": num_chains,
         "tol": tol,
@@ -166,14 +170,19 @@ def learn(
         judges = None
         if validation is not None:
             judges = read_data(validation, model=rows.blank_model(), name="validation", missing=missing)
-            judges = judges.with_hidden(hidden)
-        edges = rows.with_hidden(hidden).edge_numbers(edges)
+            judges = judges.with_hidden(num_hidden)
+        edges = rows.with_hidden(num_hidden).edge_numbers(edges)
         ledger = Ledger(context.checkpoint)
         if ledger.keeps:
             graph = edges if isinstance(edges, str) else np.asarray(edges)
             ledger.resume(fingerprint(rows, judges, graph, options), context.seed)
-        problem = Problem(rows, judges, asked, within, hidden, num_chains, tol, max_iter, context, ledger)
-        result = _best_in_time(problem, edges, ridge, l1)
+        problem = Problem(rows, judges, asked, within, num_hidden, num_chains, tol, max_iter, context, ledger)
+        if hidden == "auto":
+            result = better_of_both(problem, lambda pairs: _best_in_time(pairs, edges, ridge, l1))
+        elif mixture is not None:
+            result = learn_mixture(problem, mixture)
+        else:
+            result = _best_in_time(problem, edges, ridge, l1)
         device = device_of(str(result.stats.get("backend", "cpu")))
         return context.finish(replace(result, provenance={"device": device}))
 

@@ -13,13 +13,21 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
+from fastmix._memory import available_memory
 from fastmix.errors import ResourceError
+from fastmix.exact.batch import plan_batch
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data_moments import DataTerm
 from fastmix.learning.dataset import MISSING, Dataset
 from fastmix.learning.exact_log_z import obstacle
 from fastmix.learning.pseudo_likelihood import is_dense
-from fastmix.learning.tuning import CHUNK_NUMBERS, MAX_COMPLETIONS, MIN_DENSE_TERMS, SECONDS_PER_DENSE_ENTRY
+from fastmix.learning.tuning import (
+    CHUNK_NUMBERS,
+    MAX_COMPLETIONS,
+    MAX_SECONDS_PER_GAP,
+    MIN_DENSE_TERMS,
+    SECONDS_PER_DENSE_ENTRY,
+)
 from fastmix.model import MarkovRandomField
 
 __all__ = ["log_masses"]
@@ -36,11 +44,27 @@ def log_masses(model: MarkovRandomField, data: Dataset, clock: Clock = NO_LIMIT)
         for some, masses in _masses_of_whole(model, data.states, whole, clock):
             result[some] = masses
             clock.check()
-        if len(gaps) and obstacle(model):
-            result[gaps] = _listed_masses(model, data.states[gaps], clock)
-        elif len(gaps):
-            _sum_gaps(model, data, gaps, clock, result)
+        if len(gaps):
+            _write_gaps(model, data, gaps, clock, result)
     return result
+
+
+def _write_gaps(model: MarkovRandomField, data: Dataset, gaps: IntArray, clock: Clock, result: FloatArray) -> None:
+    """Write the masses of rows with missing values: by lists of these, or, where they are too many, by elimination."""
+    try:
+        if obstacle(model):
+            result[gaps] = _listed_masses(model, data.states[gaps], clock)
+        else:
+            _sum_gaps(model, data, gaps, clock, result)
+    except ResourceError:
+        try:
+            plan = plan_batch(model, memory_limit=available_memory() / 2, clock=clock)
+        except ResourceError:
+            plan = None
+        if plan is None or plan.seconds_per_row > MAX_SECONDS_PER_GAP:
+            raise
+        rows = data.states[gaps].astype(np.int64)
+        result[gaps] = plan.answer(rows, marginals=False, clock=clock).log_z
 
 
 def _masses_of_whole(
