@@ -30,7 +30,7 @@ RECORDS = frozenset({
     "ExperimentResult", "InferenceResult", "Intervals", "ModelElimination", "LearnResult", "LogZResult",
     "LoopyBPResult", "MeanFieldResult", "MostProbableResult", "PerfectResult", "Progress", "ProjectedResult",
     "ProjectionResult", "PreparedModel", "Result", "RowAnswers", "SampleResult", "ScoreResult", "Status",
-    "TemperedResult", "Validation", "WarmUpResult",
+    "NetworkFit", "TemperedResult", "Validation", "WarmUpResult",
 })  # fmt: skip
 
 # What modules share with each other: it takes what they have checked.
@@ -137,6 +137,7 @@ RECEIVERS: dict[str, Callable[[], Any]] = {
     "MostProbableResult": cache(lambda: fastmix.most_probable(model())),
     "PreparedModel": cache(lambda: fastmix.prepare(model())),
     "RowAnswers": cache(lambda: fastmix.prepare(model(), queries=[(0, 1)]).ask([[0, -1, -1]])),
+    "NetworkFit": cache(lambda: fastmix.fit_network(DATA, structure={1: [0]})),
     "ProjectionResult": cache(lambda: fastmix.project(model(), norm_bound=0.2)),
     "Result": lambda: fastmix.Result(model=model()),
     "SampleResult": _sampled,
@@ -257,6 +258,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "mean_field": _small(**LIMIT),
     "most_probable": _small(**LIMIT),
     "perfect_sample": _small(**LIMIT),
+    "fit_network": lambda: {"data": DATA, "structure": {1: [0]}, "max_iter": 2, **LIMIT},
     "prepare": _small(),
     "PreparedModel.ask": lambda: {"rows": [[0, -1, -1]], **LIMIT},
     "PreparedModel.impute": lambda: {"rows": [[0, -1, -1]]},
@@ -264,6 +266,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "PreparedModel.update": _small(),
     "RowAnswers.joint": lambda: {"variables": (0,)},
     "RowAnswers.marginal": lambda: {"variable": 0},
+    "NetworkFit.plot": dict,
     "RowAnswers.plot": dict,
     "project": _small(norm_bound=0.2, **LIMIT),
     "register_bracket": lambda: {"method": ExactBounds()},

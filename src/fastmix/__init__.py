@@ -17,7 +17,8 @@ The verbs, each of which takes a model (or data) and returns a result that says 
 
 Models are :class:`MarkovRandomField` objects, built from arrays or read from files (:mod:`fastmix.io`). The methods
 themselves (:class:`Gibbs`, :class:`Tempered`, :class:`LoopyBP`, ..) are small objects that hold options. Also here:
-``prepare`` makes a model ready for many rows of evidence, ``log_z`` is log Z of parameters with its gradient,
+``prepare`` makes a model ready for many rows of evidence, ``fit_network`` fits Bayesian networks, ``log_z`` is log Z of
+parameters with its gradient,
 ``denoising`` cleans pictures, ``draw_exact``, ``perfect_sample`` and ``ancestral_sample`` draw exactly, ``anneal``,
 ``mean_field`` and ``loopy_bp`` are single methods as functions, and ``warm_up`` compiles everything once.
 
@@ -74,6 +75,7 @@ _HOMES = {
         "PiecewiseKL ProjectionResult ReversedKL StepRule project register_divergence",
         "marginals": "ChainResult DrawResult InferenceResult",
         "queries": "PreparedModel RowAnswers prepare",
+        "queries.fit_network": "NetworkFit fit_network",
         "results": "Result Status",
         "theory.certificate": "Certificate",
         "theory.certify": "certify",
@@ -131,6 +133,7 @@ __all__ = [
     "Mixture",
     "ModelError",
     "MostProbableResult",
+    "NetworkFit",
     "NormBall",
     "NotConvergedError",
     "PaperDual",
@@ -165,6 +168,7 @@ __all__ = [
     "convert",
     "dependency_matrix",
     "draw_exact",
+    "fit_network",
     "infer",
     "learn",
     "log_z",

@@ -72,6 +72,8 @@ from fastmix.projection import register_divergence as register_divergence
 from fastmix.queries import PreparedModel as PreparedModel
 from fastmix.queries import RowAnswers as RowAnswers
 from fastmix.queries import prepare as prepare
+from fastmix.queries.fit_network import NetworkFit as NetworkFit
+from fastmix.queries.fit_network import fit_network as fit_network
 from fastmix.results import Result as Result
 from fastmix.results import Status as Status
 from fastmix.sampling.ancestral_sample import ancestral_sample as ancestral_sample
@@ -169,6 +171,7 @@ __all__ = [
     "Mixture",
     "ModelError",
     "MostProbableResult",
+    "NetworkFit",
     "NormBall",
     "NotConvergedError",
     "PaperDual",
@@ -203,6 +206,7 @@ __all__ = [
     "convert",
     "dependency_matrix",
     "draw_exact",
+    "fit_network",
     "infer",
     "learn",
     "log_z",
