@@ -260,6 +260,8 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "perfect_sample": _small(**LIMIT),
     "fit_network": lambda: {"data": DATA, "structure": {1: [0]}, "max_iter": 2, **LIMIT},
     "prepare": _small(),
+    "predict": lambda: {"model": model(), "rows": [[0, -1, -1]], **LIMIT},
+    "impute": lambda: {"model": model(), "rows": [[0, -1, -1]], **LIMIT},
     "PreparedModel.ask": lambda: {"rows": [[0, -1, -1]], **LIMIT},
     "PreparedModel.impute": lambda: {"rows": [[0, -1, -1]]},
     "PreparedModel.predict": lambda: {"rows": [[0, -1, -1]]},

@@ -71,6 +71,8 @@ from fastmix.projection import project as project
 from fastmix.projection import register_divergence as register_divergence
 from fastmix.queries import PreparedModel as PreparedModel
 from fastmix.queries import RowAnswers as RowAnswers
+from fastmix.queries import impute as impute
+from fastmix.queries import predict as predict
 from fastmix.queries import prepare as prepare
 from fastmix.queries.fit_network import NetworkFit as NetworkFit
 from fastmix.queries.fit_network import fit_network as fit_network
@@ -207,6 +209,7 @@ __all__ = [
     "dependency_matrix",
     "draw_exact",
     "fit_network",
+    "impute",
     "infer",
     "learn",
     "log_z",
@@ -214,6 +217,7 @@ __all__ = [
     "mean_field",
     "most_probable",
     "perfect_sample",
+    "predict",
     "prepare",
     "project",
     "register_answer",

@@ -221,6 +221,7 @@ def _warm_queries(models: TinyModels) -> None:
     rows = np.full((2, models.mixed.num_variables), -1)
     rows[:, 0] = 0
     fastmix.prepare(models.mixed, evidence_variables=[0]).ask(rows, most_probable=True)
+    fastmix.impute(models.mixed, rows, method="chains", seed=0)
 
 
 def _warm_gradients(models: TinyModels) -> None:

@@ -148,6 +148,14 @@ class ClampedChains(HostChains):
         self._swept = 0
         return result
 
+    def mean_contrasts(self, num_sweeps: int) -> FloatArray:
+        """Means of the contrasts of all variables over so many further sweeps, (2 C R, D)."""
+        total = np.zeros_like(self._y)
+        for _ in range(num_sweeps):
+            self.sweep(1)
+            total += self._y
+        return total / num_sweeps
+
     def measure(self, num_sweeps: int) -> tuple[list[FloatArray], float]:
         """Moments (size,) from either half of the sweeps, an even number, and how much chains still know afterwards.
 

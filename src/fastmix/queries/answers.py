@@ -71,6 +71,21 @@ class RowAnswers(Result):
         first, end = self.model.unary_offsets[v : v + 2]
         return self.node_marginals[:, first:end]
 
+    @property
+    def best_states(self) -> IntArray:
+        """What was observed, and elsewhere the most probable state by its own marginal (N, n); -1 where none is known.
+
+        States that are most probable together are ``completions``.
+        """
+        if self.node_marginals is None:
+            raise ValueError("marginals were not asked for: ask(marginals=True)")
+        filled = self.rows.copy()
+        known = np.isfinite(self.node_marginals).all(axis=1)
+        for v in range(self.model.num_variables):
+            is_open = known & (filled[:, v] < 0)
+            filled[is_open, v] = self.marginal(v)[is_open].argmax(axis=1)
+        return filled
+
     def joint(self, *variables: int | str) -> FloatArray:
         """Joint probabilities (N, states, states, ..) of variables that were named as one of the ``queries``."""
         numbers = tuple([self.model.variable_index(variable) for variable in variables])

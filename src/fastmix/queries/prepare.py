@@ -192,13 +192,7 @@ class PreparedModel:
         :meth:`impute`.
         """
         answers = self.ask(rows, seed=seed, num_threads=num_threads, time_limit=time_limit, progress=progress)
-        assert answers.node_marginals is not None
-        filled = answers.rows.copy()
-        known = np.isfinite(answers.node_marginals).all(axis=1)
-        for v in range(self.model.num_variables):
-            is_open = known & (filled[:, v] < 0)
-            filled[is_open, v] = answers.marginal(v)[is_open].argmax(axis=1)
-        return fill_rows(self.model, rows, filled)
+        return fill_rows(self.model, rows, answers.best_states)
 
     def impute(
         self,

@@ -13,6 +13,7 @@ from fastmix._checks import describe
 from fastmix.errors import ModelError
 from fastmix.io.files import PathLike
 from fastmix.learning.data import read_data
+from fastmix.learning.dataset import num_hidden
 from fastmix.learning.files import read_table
 from fastmix.model import MarkovRandomField
 
@@ -116,11 +117,17 @@ def _part_of(model: MarkovRandomField, variables: list[int]) -> MarkovRandomFiel
     )
 
 
-def fill_rows(model: MarkovRandomField, rows: Any, states: IntArray) -> Any:
-    """A table of states (N, n) of the kind that the rows are: a frame with all variables by name, else an array."""
-    if not hasattr(rows, "columns"):
-        return states
+def fill_rows(model: MarkovRandomField, rows: Any, states: IntArray, *, with_hidden: bool = True) -> Any:
+    """A table of states (N, n) of the kind that the rows are: a frame with all variables by name, else an array.
+
+    Hidden variables can be left out; an array keeps them where the rows have them.
+    """
     names = model.names_of_variables()
+    hidden = 0 if with_hidden else num_hidden(model)
+    if not hasattr(rows, "columns"):
+        is_wide = len(rows) and not hasattr(rows[0], "keys") and len(rows[0]) == len(names)
+        return states if is_wide else states[:, : len(names) - hidden]
+    names = names[: len(names) - hidden]
     labels = model.names_of_states()
     columns: dict[str, NDArray[Any]] = {}
     for v, name in enumerate(names):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["JOINT_ENTRIES", "MAX_KEPT_PLANS", "ONE_HOT_ENTRIES", "PATTERN_SECONDS", "ROWS_PER_REPORT"]
+__all__ = [
+    "ANNEALING_SWEEPS", "COLDEST", "FIRST_SWEEPS", "JOINT_ENTRIES", "LARGEST_ERROR", "MAX_KEPT_PLANS",
+    "MAX_PLANNED_PATTERNS", "MAX_ROW_SWEEPS", "ONE_HOT_ENTRIES", "PATTERN_SECONDS", "ROWS_OF_CHAINS", "ROWS_PER_REPORT", "SWEEPS_PER_DRAW",
+    "SWEEP_GROWTH",
+]  # fmt: skip
 
 #: Seconds a row from which on rows that observe the same variables get a plan of their own, without these variables: a
 #: plan takes some milliseconds to make.
@@ -15,3 +19,22 @@ ROWS_PER_REPORT = 4096
 JOINT_ENTRIES = 1 << 23
 #: Entries of rows written as ones and zeros that are multiplied at once: 32 MB (not measured).
 ONE_HOT_ENTRIES = 1 << 22
+
+# -- api.py and gap_chains.py -----------------------------------------------------------------------------------------
+
+#: Sets of observed variables up to which every one gets a plan of its own, some milliseconds each.
+MAX_PLANNED_PATTERNS = 100
+#: Rows whose chains are swept together: their configurations are some MB.
+ROWS_OF_CHAINS = 2048
+#: Sweeps of the first round of a row, by how much they grow for rows that need more, and those of the last round.
+FIRST_SWEEPS = 128
+SWEEP_GROWTH = 4
+MAX_ROW_SWEEPS = 8192
+#: Standard error of a contrast, from the halves of two chains, up to which a row is ``ok``: 0.028 of a probability of
+#: two states.
+LARGEST_ERROR = 0.04
+#: Sweeps before every draw.
+SWEEPS_PER_DRAW = 16
+#: Sweeps in which chains are cooled down, and times the parameters at their end.
+ANNEALING_SWEEPS = 48
+COLDEST = 16.0
