@@ -4,8 +4,8 @@ from __future__ import annotations
 
 __all__ = [
     "ANNEALING_SWEEPS", "COLDEST", "FIRST_SWEEPS", "JOINT_ENTRIES", "LARGEST_ERROR", "MAX_KEPT_PLANS",
-    "MAX_PLANNED_PATTERNS", "MAX_ROW_SWEEPS", "ONE_HOT_ENTRIES", "PATTERN_SECONDS", "ROWS_OF_CHAINS", "ROWS_PER_REPORT", "SWEEPS_PER_DRAW",
-    "SWEEP_GROWTH",
+    "MAX_PLANNED_PATTERNS", "MAX_ROW_SWEEPS", "ONE_HOT_ENTRIES", "PATTERN_SECONDS", "ROWS_OF_CHAINS",
+    "ROWS_PER_REPORT", "SWEEPS_PER_DRAW", "SWEEP_GROWTH",
 ]  # fmt: skip
 
 #: Seconds a row from which on rows that observe the same variables get a plan of their own, without these variables: a
