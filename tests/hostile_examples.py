@@ -180,6 +180,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
         "log_unary": np.zeros((2, 2)),
         "edges": [(0, 1)],
         "log_pairwise": np.zeros((1, 2, 2)),
+        "shape": (2,),
     },
     "MarkovRandomField.image": lambda: {
         "log_unary": np.zeros((2, 3, 2)),

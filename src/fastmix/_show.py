@@ -70,7 +70,9 @@ def picture(axes: Any, values: NDArray[Any], *, label: str, **options: Any) -> A
 
 
 def labeled_picture(axes: Any, labels: NDArray[Any], names: Sequence[str]) -> Any:
-    """Draw an array of labels as a picture, each label in its own color, with a key."""
+    """Draw an array of labels as a picture, each label in its own color, with a key; many have a scale of colors."""
+    if len(names) > len(_COLORS):
+        return picture(axes, labels, label="label", cmap="turbo", vmin=0, vmax=len(names) - 1)
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 

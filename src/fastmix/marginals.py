@@ -115,6 +115,16 @@ class InferenceResult(Result):
         shape = (self.model.num_variables,) if self.model.shape is None else self.model.shape
         return self.node_marginals.reshape(*shape, int(counts[0]) if len(counts) else 0)
 
+    def entropy(self) -> FloatArray:
+        """Entropy of the marginal of every variable, in nats: (n,), or in the shape of an image model.
+
+        It is 0 where the state is certain, and the log of the number of states where nothing is known.
+        """
+        q = self.node_marginals
+        terms = -q * np.log(np.where(q > 0.0, q, 1.0)) + 0.0  # -0.0 becomes 0.0
+        entropies = np.add.reduceat(terms, self.model.unary_offsets[:-1]) if self.model.num_variables else terms
+        return entropies if self.model.shape is None else entropies.reshape(self.model.shape)
+
     def columns(self) -> dict[str, Any]:
         """Columns of :meth:`to_frame` by name: :meth:`state_columns`."""
         return self.state_columns()
@@ -196,6 +206,7 @@ class InferenceResult(Result):
         kind : str
             ``marginals``: an image model of two states shows the probability of state 1 and one of more states the
             labels; other models of up to 40 variables show bars, larger ones a map of all probabilities.
+            ``entropy``, of image models: how uncertain the label of every pixel is (:meth:`entropy`).
             ``mixing``, of samplers: R-hat against effective sample size, a point for every variable. ``trace``, of
             chains that kept draws: their log-weights in order. ``ladder``, of replica exchange: how often the exchange
             between two rungs is rejected.
@@ -207,7 +218,14 @@ class InferenceResult(Result):
 
     def drawings(self) -> dict[str, Callable[[Any], Any]]:
         """Functions of the axes by which :meth:`plot` draws this result, by kind."""
-        return {"marginals": self._draw_marginals}
+        if self.model.shape is None or len(self.model.shape) != 2:
+            return {"marginals": self._draw_marginals}
+        return {"marginals": self._draw_marginals, "entropy": self._draw_entropy}
+
+    def _draw_entropy(self, axes: Any) -> Any:
+        """Draw the entropies of all pixels, from 0 to that of states which are all as probable."""
+        most = float(np.log(self.model.num_states.max(initial=2)))
+        return _show.picture(axes, self.entropy(), label="entropy (nats)", vmin=0.0, vmax=most, cmap="magma")
 
     def _draw_marginals(self, axes: Any) -> Any:
         """Draw a picture, bars or a map of all probabilities, whichever suits the model."""

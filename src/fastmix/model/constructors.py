@@ -65,6 +65,7 @@ class Constructors:
         log_constant: float = 0.0,
         variable_names: Sequence[str] | None = None,
         state_names: Sequence[Sequence[str]] | None = None,
+        shape: Sequence[int] | None = None,
     ) -> Self:
         """A model from one vector per variable and one table per edge.
 
@@ -85,6 +86,8 @@ class Constructors:
             One name per variable, all different.
         state_names : sequence of sequences of str, optional
             One name per state of each variable.
+        shape : tuple of int, optional
+            Of an array whose entries, row by row, the variables are: results have pictures of it.
 
         Raises
         ------
@@ -105,7 +108,7 @@ class Constructors:
         shared = find_shared(num_states[merged], tables)
         full = tables if shared is None else ()
         names = (variable_names, state_names)
-        return cls(num_states, unary, merged, full, log_constant, *names, shared_tables=shared)
+        return cls(num_states, unary, merged, full, log_constant, *names, shape=shape, shared_tables=shared)
 
     @classmethod
     def from_patterns(
@@ -304,6 +307,7 @@ class Constructors:
         *,
         num_variables: int | None = None,
         variable_names: Sequence[str] | None = None,
+        shape: Sequence[int] | None = None,
     ) -> Self:
         """The Potts model ``exp(sum_i h_i(x_i) + sum_ij J_ij [x_i = x_j])`` with ``num_states`` states per variable.
 
@@ -321,6 +325,8 @@ class Constructors:
             Needed only when ``field`` is a number and the last variables have no edge.
         variable_names : sequence of str, optional
             One name per variable, all different.
+        shape : tuple of int, optional
+            Of an array whose entries, row by row, the variables are: results have pictures of it.
 
         Raises
         ------
@@ -334,17 +340,17 @@ class Constructors:
         """
         num_states = _checks.check_count("num_states", num_states, least=1, error=ModelError)
         pairs, unary, num_variables = sized_graph(edges, field, num_variables, num_states)
-        shape = (num_variables, num_states)
+        expected = (num_variables, num_states)
         if unary.ndim == 0:
-            unary = np.full(shape, float(unary))
-        elif unary.shape != shape:
-            raise ModelError(f"field must be a number or have shape {shape}, got shape {unary.shape}")
+            unary = np.full(expected, float(unary))
+        elif unary.shape != expected:
+            raise ModelError(f"field must be a number or have shape {expected}, got shape {unary.shape}")
         couplings = _checks.per_item("coupling", coupling, len(pairs), "edge")
         pattern = np.eye(num_states)
+        options: dict[str, Any] = {"variable_names": variable_names, "shape": shape}
         if pays_to_share(len(pairs), pattern.size):
-            return cls.from_patterns(unary, pairs, [pattern], 0, couplings, variable_names=variable_names)
-        tables = couplings[:, None, None] * pattern
-        return cls.from_tables(unary, pairs, tables, variable_names=variable_names)
+            return cls.from_patterns(unary, pairs, [pattern], 0, couplings, **options)
+        return cls.from_tables(unary, pairs, couplings[:, None, None] * pattern, **options)
 
     @classmethod
     def from_couplings(
