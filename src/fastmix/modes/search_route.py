@@ -9,7 +9,9 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix.chains.cpu import CpuChains
 from fastmix.model import MarkovRandomField
+from fastmix.model.forms import ising_form
 from fastmix.modes.allowed import find_allowed, penalty
+from fastmix.modes.cooling import cool_spins
 from fastmix.modes.descents import find_modes
 from fastmix.modes.message_route import tighten
 from fastmix.modes.mode_run import ModeRun, term_ranges
@@ -49,7 +51,12 @@ class SearchRoute:
             allowed = find_allowed(run.model, run.model.log_unary, run.context.given, run.clock)
             if allowed is not None:
                 run.offer(allowed)
-        if not run.is_over:
+        if run.is_over:
+            return
+        form = ising_form(run.model)
+        if form is not None:
+            cool_spins(run, form)
+        else:
             self.anneal(run)
 
     def anneal(self, run: ModeRun) -> None:

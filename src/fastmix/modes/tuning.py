@@ -7,15 +7,16 @@ sums are known. What compiled code uses stands in the files of the kernels.
 from __future__ import annotations
 
 __all__ = [
-    "ARCS_PER_CALL", "ATTRACTIVE_SLACK", "CHOICES_PER_SECOND", "COLDEST", "COST_ROUNDING", "DESCENT_SECONDS",
-    "DUAL_WINDOW", "ENTRIES_PER_CALL", "ENTRIES_PER_SECOND", "EXPANSION_GAIN", "FEW_SWEEPS_PER_CALL", "HOTTEST",
-    "LEAST_DUAL_GAIN", "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS",
-    "MAX_COST_ENTRIES", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES", "MAX_MODES", "MAX_RESTARTS",
+    "ARCS_PER_CALL", "ATTRACTIVE_SLACK", "CHOICES_PER_SECOND", "COLDEST", "COLDEST_SPINS", "COST_ROUNDING",
+    "DESCENT_SECONDS", "DUAL_WINDOW", "ENTRIES_PER_CALL", "ENTRIES_PER_SECOND", "EXPANSION_GAIN",
+    "FEW_SWEEPS_PER_CALL", "FIRST_SWEEPS_OF_SPINS", "HOTTEST", "HOTTEST_SPINS", "LEAST_DUAL_GAIN",
+    "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "LOOKS_PER_CALL", "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS",
+    "MAX_COST_ENTRIES", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES", "MAX_MODES", "MAX_RESTARTS", "MAX_SHARE_OF_READ",
     "MAX_STATES_OF_CHAINS", "MAX_SUM_OF_COSTS", "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "MIN_TOULBAR2_SECONDS",
-    "NEGLIGIBLE_MISS", "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "SHARE_BEFORE_HURRY", "SHARE_OF_CHECK",
-    "SHARE_OF_DOUBTFUL_ELIMINATION", "SHARE_OF_ELIMINATION", "SHARE_OF_EXPANSION", "SHARE_OF_MESSAGES",
-    "SHARE_OF_PLAN", "SHARE_OF_TOULBAR2", "STEPS_OF_SIMPLE_TABLES", "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE",
-    "UPDATES_PER_CALL",
+    "NEGLIGIBLE_MISS", "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "READS_PER_LENGTH", "SHARE_BEFORE_HURRY",
+    "SHARE_OF_CHECK", "SHARE_OF_DOUBTFUL_ELIMINATION", "SHARE_OF_ELIMINATION", "SHARE_OF_EXPANSION",
+    "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "SHARE_OF_TOULBAR2", "STEPS_OF_SIMPLE_TABLES", "SUM_ROUNDING",
+    "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
 ]  # fmt: skip
 
 # -- mode_run.py ----------------------------------------------------------------------------------------------------
@@ -98,6 +99,21 @@ SWEEPS_PER_TEMPERATURE = 8
 MAX_STATES_OF_CHAINS = 1 << 24
 #: Updates of single variables between two looks at the clock: tenths of a second. Not measured.
 UPDATES_PER_CALL = 1 << 24
+
+# -- cooling.py. `benchmarks/cuts.py` has the cuts of random graphs --------------------------------------------------
+
+#: Inverse temperature at the start, over the usual deviation of the field at a spin.
+HOTTEST_SPINS = 0.6
+#: Inverse temperatures at the end, over the usual deviation of the field at a spin, and over the usual coupling.
+COLDEST_SPINS = (8.0, 2.5)
+#: Sweeps of the first reads.
+FIRST_SWEEPS_OF_SPINS = 64
+#: Reads of one length.
+READS_PER_LENGTH = 8
+#: Share of the time limit that a read may take at most.
+MAX_SHARE_OF_READ = 0.03
+#: Looks at single spins between two looks at the clock: tenths of a second. Not measured.
+LOOKS_PER_CALL = 1 << 24
 
 # -- descents.py. `benchmarks/sampling.py` has what sampling gains by starts at modes ---------------------------------
 
