@@ -18,6 +18,7 @@ from fastmix.modes.tuning import (
     LOOKS_PER_CALL,
     MAX_SHARE_OF_READ,
     READS_PER_LENGTH,
+    REHEATED,
 )
 
 __all__ = ["SpinCooling", "cool_spins", "spin_scales"]
@@ -26,9 +27,10 @@ __all__ = ["SpinCooling", "cool_spins", "spin_scales"]
 def cool_spins(run: ModeRun, form: IsingForm) -> None:
     """Offer what annealing from random spins leads to, until the gap is closed or the time is over.
 
-    A read cools down once from random spins. Its best configuration goes through a descent, and then is taken over
-    piece by piece where that is better than the best one so far (:meth:`ModeRun.cross`). After a few reads of one
-    length the next ones are twice as long, as long as a read remains a small share of the time.
+    A read cools down once. Every other one begins with random spins, the rest with the best configuration so far and
+    at a lower temperature, which keeps some of it. The best configuration of a read goes through a descent, and then is
+    taken over piece by piece where that is better than the best one so far (:meth:`ModeRun.cross`). After a few reads
+    of one length the next ones are twice as long, as long as a read remains a small share of the time.
     """
     clock = run.clock
     cooling = SpinCooling(run.model, form, run.context.seed_of("spins"))
@@ -38,10 +40,14 @@ def cool_spins(run: ModeRun, form: IsingForm) -> None:
     while not run.is_over:
         begun = clock.used()
         for _ in range(READS_PER_LENGTH):
-            cooling.start(2 * starts.integers(0, 2, size=run.model.num_variables) - 1)
+            states = run.states if num_reads % 2 == 1 else None
+            begin = 0.0 if states is None else REHEATED
+            if states is None:
+                states = starts.integers(0, 2, size=run.model.num_variables)
+            cooling.start(2 * states - 1)
             num_reads += 1
             clock.report(num_reads, None, "reads")
-            for part in cooling.parts(num_sweeps):
+            for part in cooling.parts(num_sweeps, begin):
                 cooling.sweep(part)
                 if clock.past():
                     break
@@ -111,9 +117,13 @@ class SpinCooling:
         self.value = 0.0  # relative to the start
         self.best_value = 0.0
 
-    def parts(self, num_sweeps: int) -> list[FloatArray]:
-        """Inverse temperatures of a read, in parts between which the clock is read."""
-        scales = np.linspace(self.hottest, self.coldest, num_sweeps)
+    def parts(self, num_sweeps: int, begin: float = 0.0) -> list[FloatArray]:
+        """Inverse temperatures of a read, in parts between which the clock is read.
+
+        ``begin`` is where they begin on the way from the hottest (0) to the coldest (1).
+        """
+        hottest = self.hottest + begin * (self.coldest - self.hottest)
+        scales = np.linspace(hottest, self.coldest, num_sweeps)
         num_parts = min(num_sweeps, 1 + num_sweeps * len(self.spins) // LOOKS_PER_CALL)
         return np.array_split(scales, num_parts)
 

@@ -51,15 +51,18 @@ class SearchRoute:
             allowed = find_allowed(run.model, run.model.log_unary, run.context.given, run.clock)
             if allowed is not None:
                 run.offer(allowed)
-        if run.is_over:
-            return
+        if not run.is_over:
+            self.anneal(run)
+
+    def anneal(self, run: ModeRun) -> None:
+        """Cool configurations down, again and again: spins with the gains of their flips, others as chains."""
         form = ising_form(run.model)
         if form is not None:
             cool_spins(run, form)
         else:
-            self.anneal(run)
+            self._cool_chains(run)
 
-    def anneal(self, run: ModeRun) -> None:
+    def _cool_chains(self, run: ModeRun) -> None:
         """Cool chains down, each time for longer, and descend from where they end.
 
         What is forbidden has a penalty: chains could not get around it otherwise.
