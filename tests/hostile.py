@@ -28,8 +28,8 @@ import fastmix
 from fastmix._clock import Clock
 
 MODULES = (
-    "fastmix", "fastmix.denoising", "fastmix.exact", "fastmix.experiments", "fastmix.graphs", "fastmix.instances",
-    "fastmix.interop", "fastmix.io", "fastmix.learning", "fastmix.model", "fastmix.model.network",
+    "fastmix", "fastmix.crf", "fastmix.denoising", "fastmix.exact", "fastmix.experiments", "fastmix.graphs",
+    "fastmix.instances", "fastmix.interop", "fastmix.io", "fastmix.learning", "fastmix.model", "fastmix.model.network",
 )  # fmt: skip
 ELSEWHERE = (  # what the documentation names in modules that are otherwise our own
     "fastmix.executors.processes", "fastmix.theory.bias.bias_after", "fastmix.theory.comparison.comparison_bounds",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import fastmix
-from fastmix import MarkovRandomField, denoising, experiments, io, learning
+from fastmix import MarkovRandomField, crf, denoising, experiments, io, learning
 from fastmix.bounds.exact_bounds import ExactBounds
 from fastmix.model.network import BayesianNetwork
 from fastmix.modes.exact_route import ExactRoute
@@ -25,9 +25,9 @@ HOOKS = frozenset({
 
 # Classes whose objects fastmix makes and users read.
 RECORDS = frozenset({
-    "Adjacency", "AnnealedResult", "BracketResult", "Certificate", "ChainResult", "Comparison", "Context", "Dataset",
-    "DenoiseResult", "DrawResult", "Enumeration", "Estimate", "ExactPlan", "ExactResult", "Experiment",
-    "ExperimentResult", "InferenceResult", "Intervals", "ModelElimination", "LearnResult", "LogZResult",
+    "Adjacency", "AnnealedResult", "BracketResult", "Certificate", "ChainResult", "Comparison", "ConditionalFit",
+    "Context", "Dataset", "DenoiseResult", "DrawResult", "Enumeration", "Estimate", "ExactPlan", "ExactResult",
+    "Experiment", "ExperimentResult", "InferenceResult", "Intervals", "ModelElimination", "LearnResult", "LogZResult",
     "LoopyBPResult", "MeanFieldResult", "MostProbableResult", "PerfectResult", "Progress", "ProjectedResult",
     "ProjectionResult", "PreparedModel", "Result", "RowAnswers", "SampleResult", "ScoreResult", "Status",
     "NetworkFit", "TemperedResult", "Validation", "WarmUpResult",
@@ -50,6 +50,8 @@ LIMIT = {"time_limit": 0.2, "progress": None}
 DATA = np.random.default_rng(0).integers(0, 2, size=(20, 3))
 PICTURE = np.kron([[0.0, 1.0], [1.0, 0.0]], np.ones((3, 3))) * 0.8 + 0.1 * np.random.default_rng(1).random((6, 6))
 EDGES = [(0, 1), (1, 2)]
+CHAINS = [[[0.5], [1.0], [-1.0]], [[0.0], [-1.0]]]
+LABELS = [[0, 1, 1], [1, 0]]
 
 
 @cache
@@ -81,6 +83,12 @@ def data_set() -> learning.Dataset:
 def picture() -> denoising.DenoiseResult:
     """A picture of two labels."""
     return denoising.denoise(PICTURE, seed=0, **LIMIT)
+
+
+@cache
+def field() -> crf.ConditionalRandomField:
+    """A field fitted to chains of two labels."""
+    return crf.ConditionalRandomField(max_iter=3, random_state=0, progress=None).fit(CHAINS, LABELS)
 
 
 @cache
@@ -119,6 +127,8 @@ RECEIVERS: dict[str, Callable[[], Any]] = {
     "BayesianNetwork": network,
     "BracketResult": cache(lambda: fastmix.bracket(model())),
     "Certificate": cache(lambda: fastmix.certify(model(), accuracy=0.1)),
+    "ConditionalFit": lambda: field().result_,
+    "ConditionalRandomField": lambda: field(),
     "Comparison": cache(lambda: fastmix.compare(model(), methods=["mean-field"])),
     "DenoiseResult": picture,
     "ExperimentResult": lambda: experiments.ExperimentResult(
@@ -263,6 +273,19 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "prepare": _small(),
     "predict": lambda: {"model": model(), "rows": [[0, -1, -1]], **LIMIT},
     "impute": lambda: {"model": model(), "rows": [[0, -1, -1]], **LIMIT},
+    "ConditionalRandomField": dict,
+    "ConditionalRandomField.fit": lambda: {"X": CHAINS, "y": LABELS},
+    "ConditionalRandomField.get_params": dict,
+    "ConditionalRandomField.log_likelihood": lambda: {"X": CHAINS, "y": LABELS},
+    "ConditionalRandomField.model": lambda: {"x": CHAINS[0]},
+    "ConditionalRandomField.predict": lambda: {"X": CHAINS},
+    "ConditionalRandomField.predict_proba": lambda: {"X": CHAINS},
+    "ConditionalRandomField.sample": lambda: {"X": CHAINS},
+    "ConditionalRandomField.score": lambda: {"X": CHAINS, "y": LABELS},
+    "ConditionalRandomField.set_params": dict,
+    "Graph": lambda: {"features": np.zeros((3, 1)), "edges": EDGES},
+    "Graph.chain": lambda: {"features": np.zeros((3, 1))},
+    "Graph.grid": lambda: {"features": np.zeros((2, 2, 1))},
     "PreparedModel.ask": lambda: {"rows": [[0, -1, -1]], **LIMIT},
     "PreparedModel.impute": lambda: {"rows": [[0, -1, -1]]},
     "PreparedModel.predict": lambda: {"rows": [[0, -1, -1]]},
@@ -301,6 +324,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "BracketResult.plot": dict,
     "Certificate.plot": dict,
     "Comparison.plot": dict,
+    "ConditionalFit.plot": dict,
     "Comparison.save": lambda: {"folder": "saved"},
     "DenoiseResult.plot": dict,
     "ExperimentResult.plot": dict,

@@ -12,6 +12,7 @@ from fastmix import MarkovRandomField, instances
 from fastmix.bounds.reduced_tables import reduce_to_tables
 from fastmix.bounds.walk_bounds import interval_fields, mirror_entries
 from fastmix.bounds.walk_kernels import follow_walks
+from fastmix.crf import ConditionalRandomField
 from fastmix.exact import plan_exact, search
 from fastmix.graphs import complete_edges
 from fastmix.theory.dependency import edge_dependencies
@@ -142,6 +143,22 @@ def learnt() -> list[Any]:
     return results
 
 
+def conditional_fields() -> list[Any]:
+    """Weights, marginals, modes and draws of conditional random fields on trees, and by the pseudo-likelihood."""
+    rng = np.random.default_rng(4)
+    labels = [rng.integers(0, 3, size=4) for _ in range(5)]
+    labels[0][1] = -1
+    chains = [rng.normal(size=(4, 2)) for _ in labels]
+    results = []
+    for objective in ("likelihood", "pseudo-likelihood"):
+        field = ConditionalRandomField(objective=objective, max_iter=10, random_state=0).fit(chains, labels)
+        results += [field.node_weights_.tolist(), field.edge_weights_.tolist()]
+        results += [part.tolist() for part in field.predict_proba(chains)]
+        results += [part.tolist() for part in field.sample(chains, 2)]
+        results += [part.tolist() for part in field.set_params(decode="most_probable").predict(chains)]
+    return results
+
+
 def plain_results() -> list[Any]:
     models = small_models()
     return [
@@ -153,4 +170,5 @@ def plain_results() -> list[Any]:
         rows_of_evidence(models),
         gradients(models),
         learnt(),
+        conditional_fields(),
     ]

@@ -24,8 +24,8 @@ ORDER = (
     "_student", "_engine",
     "executors", "estimates", "graphs", "model", "instances", "results", "marginals", "io", "interop", "_checkpoint",
     "_context", "method", "_signatures", "theory", "exact", "describe", "chains", "modes", "variational", "bounds",
-    "projection", "sampling", "inference", "gradients", "learning", "queries", "denoising", "experiments", "testing",
-    "warming", "sklearn", "cli", "__main__",
+    "projection", "sampling", "inference", "gradients", "learning", "queries", "denoising", "crf", "experiments",
+    "testing", "warming", "sklearn", "cli", "__main__",
 )  # fmt: skip
 RANK = {entry: rank for rank, entry in enumerate(ORDER)}
 

@@ -17,6 +17,7 @@ import pytest
 
 import fastmix
 from fastmix import MarkovRandomField, Result
+from fastmix.crf import ConditionalRandomField
 from fastmix.experiments import ExperimentResult
 from fastmix.inference import auto
 from fastmix.inference.choice import Choice
@@ -113,6 +114,11 @@ def calls() -> Iterator[tuple[str, Call]]:
     prepared = fastmix.prepare(pair, queries=[("rain", "street")])
     yield "ask", partial(prepared.ask, [{"rain": "yes"}, {}], most_probable=True, num_draws=2, seed=1)
     yield "log_z", partial(fastmix.log_z, pair)
+    chains = [[[0.5], [1.0], [-1.0]], [[0.0], [-1.0]]]
+    labels = [[0, 1, 1], [1, 0]]
+    for name, options in (("fit", {"within": fastmix.NormBall("inf", 0.1)}), ("fit by chains", {"moments": "sampled"})):
+        field = ConditionalRandomField(max_iter=4, random_state=1, **options)
+        yield name, lambda field=field: field.fit(chains, labels).result_
     yield "compare", partial(fastmix.compare, pair, methods=["loopy-bp"], seed=1)
     picture = np.random.default_rng(0).random((6, 6))
     yield "denoise", partial(fastmix.denoising.denoise, picture, noise=1.25, method="mean-field", seed=0)
@@ -154,7 +160,8 @@ def test_every_class_of_results_has_a_schema() -> None:
     public = {name for name in fastmix.__all__ if isinstance(getattr(fastmix, name), type)}
     results = {name for name in public if issubclass(getattr(fastmix, name), Result)}
     abstract = {"Result", "InferenceResult", "ChainResult"}
-    assert results - abstract | {"ZeroResult", "DenoiseResult", "ExperimentResult"} == set(classes()) - PRINTED
+    elsewhere = {"ZeroResult", "ConditionalFit", "DenoiseResult", "ExperimentResult"}
+    assert results - abstract | elsewhere == set(classes()) - PRINTED
 
 
 def test_results_are_as_their_schemas_say() -> None:

@@ -87,9 +87,9 @@ _HOMES = {
     for name in names.split()
 }
 _MODULES = (
-    "bounds", "chains", "denoising", "errors", "exact", "executors", "experiments", "gradients", "graphs", "inference",
-    "instances", "interop", "io", "learning", "marginals", "method", "model", "modes", "projection", "queries",
-    "results", "sampling", "sklearn", "testing", "theory", "variational",
+    "bounds", "chains", "crf", "denoising", "errors", "exact", "executors", "experiments", "gradients", "graphs",
+    "inference", "instances", "interop", "io", "learning", "marginals", "method", "model", "modes", "projection",
+    "queries", "results", "sampling", "sklearn", "testing", "theory", "variational",
 )  # fmt: skip
 
 __all__ = [

@@ -105,6 +105,7 @@ from fastmix.warming import warm_up as warm_up
 
 from . import bounds as bounds
 from . import chains as chains
+from . import crf as crf
 from . import denoising as denoising
 from . import errors as errors
 from . import exact as exact

@@ -353,6 +353,18 @@ def _warm_learn(models: TinyModels) -> None:
     fastmix.learn(units, edges=chain, hidden=13, **given)
 
 
+def _warm_fields(models: TinyModels) -> None:  # noqa: ARG001 (examples make their own)
+    """Fit a conditional random field to chains by the likelihood and the pseudo-likelihood, and ask it."""
+    from fastmix.crf import ConditionalRandomField
+
+    examples = [np.zeros((3, 1)), np.zeros((1, 1))]
+    labels = [[0, 1, -1], [0]]
+    for objective in ("likelihood", "pseudo-likelihood"):
+        field = ConditionalRandomField(objective=objective, max_iter=1).fit(examples, labels)
+    field.sample(examples)
+    field.set_params(decode="most_probable").predict(examples)
+
+
 #: What :func:`warm_up` runs, by the name under which it is reported, in the order in which it is run.
 PARTS: Mapping[str, Callable[[TinyModels], None]] = {
     "large graphs": _warm_large_graphs,
@@ -370,4 +382,5 @@ PARTS: Mapping[str, Callable[[TinyModels], None]] = {
     "learn": _warm_learn,
     "rows": _warm_queries,
     "gradients": _warm_gradients,
+    "conditional random fields": _warm_fields,
 }
