@@ -17,6 +17,9 @@ import pytest
 collect_ignore_glob = ["tests/*conftest.py"]  # no examples in them, and one name for several files
 if not find_spec("sklearn"):
     collect_ignore_glob += ["src/fastmix/sklearn.py", "docs/learning.md"]
+for extra, files in {"torch": "src/fastmix/torch/*", "jax": "src/fastmix/jax.py"}.items():
+    if not find_spec(extra):
+        collect_ignore_glob.append(files)
 collect_ignore = ["docs/conf.py"]  # its import runs every command for the reference of the documentation
 
 

@@ -181,7 +181,7 @@ def stub_text() -> str:
             home = f"fastmix.{fastmix._HOMES[name]}"
             imports.lines.discard(f"from {home} import {name}")
             imports.lines.add(f"from {home} import {name} as {name}")
-    imports.lines |= {f"from . import {module} as {module}" for module in fastmix._MODULES}
+    imports.lines |= {f"from . import {module} as {module}" for module in (*fastmix._MODULES, *fastmix._EXTRA_MODULES)}
     head = '"""The public names of fastmix for editors and type checkers; written by ``make stubs``."""'
     names = ", ".join(repr(name) for name in fastmix.__all__)
     parts = [head, "\n".join(sorted(imports.lines)), "__version__: str", f"__all__ = [{names},]", *functions]

@@ -21,6 +21,7 @@ html_theme = "furo"
 html_title = f"fastmix {version}"
 html_static_path, html_css_files = ["_static"], ["site.css"]
 exclude_patterns = ["_build"]
+autodoc_mock_imports = ["jax", "torch"]  # extras that are large
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # types are in the parameter lists
 numpydoc_show_class_members = False

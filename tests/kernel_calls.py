@@ -123,7 +123,12 @@ def gradients(models: dict[str, MarkovRandomField]) -> list[Any]:
     for name in ("grid", "potts", "factors"):
         model = models[name]
         theta = model.parameters
-        for rows in (theta, np.outer(np.linspace(0.5, 1.5, 9), theta)):
+        for rows in (
+            theta,
+            np.outer(np.linspace(0.5, 1.5, 9), theta),
+            400.0 * theta,
+            np.outer(np.ones(9), 400.0 * theta),
+        ):
             found = fastmix.log_z(model.structure, rows)
             results.append([np.asarray(found.log_z).tolist(), found.gradient().tolist()])
             results.append(found.hessian_product(np.sin(np.arange(len(theta)))).tolist())

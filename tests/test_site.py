@@ -42,6 +42,8 @@ SEARCHED = {
     "Chow-Liu": "howto/boltzmann_machine.md",
     "impute": "howto/many_rows.md",
     "gradient": "howto/train.md",
+    "PyTorch": "howto/train.md",
+    "autograd": "howto/train.md",
     "Hessian": "howto/train.md",
     "log partition function": "howto/train.md",
     "CRF": "howto/label_sequences.md",

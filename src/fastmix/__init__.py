@@ -91,6 +91,8 @@ _MODULES = (
     "inference", "instances", "interop", "io", "learning", "marginals", "method", "model", "modes", "projection",
     "queries", "results", "sampling", "sklearn", "testing", "theory", "variational",
 )  # fmt: skip
+# Rooms that need an extra, loaded like the others where it is installed.
+_EXTRA_MODULES = ("jax", "torch")
 
 __all__ = [
     "KL",
@@ -197,7 +199,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """A public name or room, loaded now."""
-    if name in _MODULES:
+    if name in _MODULES or name in _EXTRA_MODULES:
         return import_module(f"fastmix.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'fastmix' has no attribute {name!r}")

@@ -117,6 +117,7 @@ from . import inference as inference
 from . import instances as instances
 from . import interop as interop
 from . import io as io
+from . import jax as jax
 from . import learning as learning
 from . import marginals as marginals
 from . import method as method
@@ -129,6 +130,7 @@ from . import sampling as sampling
 from . import sklearn as sklearn
 from . import testing as testing
 from . import theory as theory
+from . import torch as torch
 from . import variational as variational
 
 __version__: str

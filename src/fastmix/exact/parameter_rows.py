@@ -194,6 +194,9 @@ class _RowRun:
         ranges, watched = self._fill(first, w, tangents, log_scale, high, low)
         if ranges.size:
             state[ranges.reshape(-1, width).max(axis=0) > MAX_LOG_RANGE] = kernels.UNDERFLOW
+        if (state == kernels.UNDERFLOW).all():
+            self.is_late[first:last] = True
+            return
         limits = (*SCALED_RANGE, MAX_LOG_RANGE)
 
         def go(begin: int, end: int) -> None:

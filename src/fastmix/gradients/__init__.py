@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from fastmix.gradients.bethe import BethePartition
 from fastmix.gradients.log_z import LogZResult, log_z
-from fastmix.gradients.partition import LogPartition
+from fastmix.gradients.partition import LogPartition, Partition
+from fastmix.gradients.sampled import SampledPartition
 
-__all__ = ["LogPartition", "LogZResult", "log_z"]
+__all__ = ["BethePartition", "LogPartition", "LogZResult", "Partition", "SampledPartition", "log_z"]

@@ -18,7 +18,7 @@ from fastmix.gradients.partition import LogPartition, Slopes, as_parameters, str
 from fastmix.model import MarkovRandomField, Structure
 from fastmix.results import Result
 
-__all__ = ["LogZResult", "log_z"]
+__all__ = ["LogZResult", "log_z", "plain_model"]
 
 
 def log_z(
@@ -81,7 +81,7 @@ def log_z(
     ([2.3395, 3.025], (2, 14))
     """
     graph = structure_of(structure)
-    model = structure if isinstance(structure, MarkovRandomField) else _plain_model(graph)
+    model = structure if isinstance(structure, MarkovRandomField) else plain_model(graph)
     if theta is None:
         if not isinstance(structure, MarkovRandomField):
             raise ModelError("theta must be given with a structure; only a model has parameters of its own")
@@ -198,7 +198,7 @@ def _too_late(clock: Clock) -> ResourceError:
     )
 
 
-def _plain_model(structure: Structure) -> MarkovRandomField:
+def plain_model(structure: Structure) -> MarkovRandomField:
     """The model on a structure whose parameters are all zero, kept with it: what results are about."""
     kept = structure.__dict__
     if "plain_model" not in kept:

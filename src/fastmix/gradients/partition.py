@@ -16,7 +16,7 @@ from fastmix.exact.elimination import refuse
 from fastmix.exact.parameter_rows import ParameterRows, plan_parameter_rows
 from fastmix.model import MarkovRandomField, Structure
 
-__all__ = ["LogPartition", "Slopes", "as_parameters", "structure_of"]
+__all__ = ["LogPartition", "Partition", "Slopes", "as_parameters", "count_parameters", "structure_of"]
 
 # The name under which a plan is kept with its structure.
 _KEPT = "parameter_rows"
@@ -31,7 +31,26 @@ class Slopes(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LogPartition:
+class Partition:
+    """Log Z as a function of parameters (.., P) on one structure, by some method; what autograd libraries call.
+
+    Every kind has ``values``, ``gradients`` and ``hessian_products`` with the arguments of :class:`LogPartition`.
+    """
+
+    structure: Structure
+
+    @property
+    def num_parameters(self) -> int:
+        """Length P of a row of parameters."""
+        return count_parameters(self.structure)
+
+    def _flat(self, theta: FloatArray) -> FloatArray:
+        """Rows (N, P) of an array (.., P); a view where that can be."""
+        return np.asarray(theta, dtype=np.float64).reshape(-1, self.num_parameters)
+
+
+@dataclass(frozen=True, eq=False)
+class LogPartition(Partition):
     """Log Z as a function of parameters (.., P), for models on one structure; exact.
 
     What is called often takes this in place of :func:`fastmix.log_z`, which opens a call and checks its arguments every
@@ -55,7 +74,6 @@ class LogPartition:
     (2, 14)
     """
 
-    structure: Structure
     rows: ParameterRows
 
     @classmethod
@@ -70,11 +88,6 @@ class LogPartition:
             width = kept.elimination.treewidth
             refuse(str(width), width, required, memory_limit)
         return cls(structure, kept)
-
-    @property
-    def num_parameters(self) -> int:
-        """Length P of a row of parameters."""
-        return self.rows.num_parameters
 
     def values(self, theta: FloatArray, *, num_threads: int = 1, clock: Clock = NO_LIMIT) -> FloatArray:
         """Log Z (..) of parameters (.., P); -inf where no configuration is possible."""
@@ -101,10 +114,6 @@ class LogPartition:
         assert found.products is not None
         log_z = found.log_z.reshape(theta.shape[:-1])
         return Slopes(log_z, found.gradients.reshape(theta.shape), found.products.reshape(theta.shape))
-
-    def _flat(self, theta: FloatArray) -> FloatArray:
-        """Rows (N, P) of an array (.., P); a view where that can be."""
-        return np.asarray(theta, dtype=np.float64).reshape(-1, self.num_parameters)
 
 
 def structure_of(structure: Any) -> Structure:
