@@ -32,6 +32,7 @@ SEARCHED = {
     "latent class": "howto/boltzmann_machine.md",
     "Bayesian network": "howto/bayesian_network.md",
     "posterior": "howto/bayesian_network.md",
+    "marginal MAP": "howto/bayesian_network.md",
     "Interventions": "howto/bayesian_network.md",
     "EM": "howto/from_pgmpy.md",
     "pgmpy": "howto/from_pgmpy.md",

@@ -6,18 +6,21 @@ Ways to find it are routes, one per file (:mod:`fastmix.modes.routes`). They all
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fastmix import _show
 from fastmix._arrays import IntArray
-from fastmix._checks import check_positive
+from fastmix._checks import check_choice, check_positive
 from fastmix._clock import Ending, OutOfTimeError, Report
 from fastmix._context import Context, open_context
 from fastmix.errors import ResourceError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
+from fastmix.modes.marginal_map import MarginalRun, as_variables
 from fastmix.modes.mode_run import ModeRun
 from fastmix.modes.routes import check_route, find_by_route
 from fastmix.results import Result, Status
@@ -34,7 +37,9 @@ class MostProbableResult(Result):
     model : MarkovRandomField
         The model asked about.
     states : int array (n,)
-        Of all variables, observed ones too.
+        Of all variables, observed ones too; -1 for those that were summed out.
+    variables : tuple of int or None
+        Those that were asked for; None for all of them.
     log_weight : float
         Of these states, see :meth:`fastmix.MarkovRandomField.log_weight`; with the logs of the likelihoods of soft
         evidence added.
@@ -58,6 +63,7 @@ class MostProbableResult(Result):
     upper_bound: float
     exact: bool
     method: str
+    variables: tuple[int, ...] | None = None
 
     @property
     def gap(self) -> float:
@@ -66,13 +72,25 @@ class MostProbableResult(Result):
 
     @property
     def named_states(self) -> list[str]:
-        """The name of the state of every variable; its number where states have no names."""
-        return [names[state] for names, state in zip(self.model.names_of_states(), self.states, strict=True)]
+        """The name of the state of every variable; its number where states have no names, empty where summed out."""
+        return [
+            names[state] if state >= 0 else ""
+            for names, state in zip(self.model.names_of_states(), self.states, strict=True)
+        ]
 
     def columns(self) -> dict[str, Any]:
-        """Columns of :meth:`to_frame` and of a ``.csv`` file by name: of every variable its state, and its number."""
+        """Columns of :meth:`to_frame` and of a ``.csv`` file by name: of every variable its state, and its number.
+
+        Where only some variables were asked for, there are rows for these.
+        """
         names = self.model.names_of_variables()
-        return {"variable": list(names), "state": self.named_states, "number": self.states}
+        shown = range(self.model.num_variables) if self.variables is None else self.variables
+        states = self.named_states
+        return {
+            "variable": [names[v] for v in shown],
+            "state": [states[v] for v in shown],
+            "number": self.states[list(shown)],
+        }
 
     def title(self) -> str:
         """The method."""
@@ -85,7 +103,7 @@ class MostProbableResult(Result):
 
     def contents(self) -> dict[str, Any]:
         """The states, by number and by name, the log-weight and its gap, and the method."""
-        names = ("states", "log_weight", "upper_bound", "gap", "exact", "method")
+        names = ("states", "variables", "log_weight", "upper_bound", "gap", "exact", "method")
         found = {name: getattr(self, name) for name in names}
         found["named_states"] = self.named_states
         return found
@@ -113,6 +131,7 @@ def most_probable(
     model: MarkovRandomField,
     *,
     evidence: Evidence | None = None,
+    variables: Sequence[int | str] | None = None,
     method: str = "auto",
     tol: float = 0.0,
     memory_limit: float | None = None,
@@ -129,6 +148,10 @@ def most_probable(
     model : MarkovRandomField
     evidence : mapping, optional
         Observed states by variable, numbers or names, or likelihoods by state.
+    variables : sequence of int or str, optional
+        Find the most probable states of these together, everything else summed out (marginal MAP): exact where the
+        tables of the order that this needs fit memory and time, else by a search with a bound. ``method`` is then one
+        of ``auto``, ``exact`` and ``search``.
     method : str
         ``cut``, a minimum cut, exact for binary models of any size whose couplings can all be satisfied at once;
         ``exact`` by the junction tree; ``messages``, tree-reweighted ones, for models of pairs; ``toulbar2``, a solver
@@ -182,16 +205,23 @@ def most_probable(
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
     >>> most_probable(model, evidence={2: 0})
     MostProbableResult(log_weight=1.7, exact, method='cut', MarkovRandomField(3 variables of 2 states, 2 edges))
+    >>> most_probable(model, variables=[2]).states.tolist()
+    [-1, -1, 1]
     """
     check_model(model)
     check_route(method)
+    wanted = None if variables is None else as_variables(model, variables)
+    if wanted is not None:
+        check_choice("method", method, ("auto", "exact", "search"))
     tol = check_positive("tol", tol, "number", or_zero=True)
     if memory_limit is not None:
         memory_limit = check_positive("memory_limit", memory_limit, "number of bytes")
-    options = {"method": method, "tol": tol, "memory_limit": memory_limit}
+    options = {"method": method, "tol": tol, "memory_limit": memory_limit, "variables": wanted}
     with open_context(
         "most probable", model, evidence=evidence, seed=seed, time_limit=time_limit, progress=progress, options=options
     ) as context:
+        if wanted is not None:
+            return context.finish(_maximize_some(model, wanted, method, context, tol, memory_limit))
         run: ModeRun | None = None
         used = "search"
         with Ending() as ending:
@@ -217,6 +247,48 @@ def most_probable(
             provenance={"options": run.engines},
         )
         return context.finish(result)
+
+
+def _maximize_some(
+    model: MarkovRandomField,
+    wanted: tuple[int, ...],
+    method: str,
+    context: Context,
+    tol: float,
+    memory_limit: float | None,
+) -> MostProbableResult:
+    """The most probable states of some variables, the others summed out, without seconds and provenance."""
+    run: MarginalRun | None = None
+    used = "search"
+    with Ending() as ending:
+        reduction = _reduce(model, context)
+        inner = np.cumsum(reduction.fixed < 0) - 1
+        left = [v for v in wanted if reduction.fixed[v] < 0]
+        run = MarginalRun(reduction.model, inner[left].tolist(), context, tol, memory_limit)
+        used = run.run(method)
+    if run is None or run.states is None:
+        if ending.interrupted:
+            context.raise_nothing(ending.by)
+        raise ResourceError(
+            f"no states of positive probability were found within the time limit, {context.clock.limit:g} s; allow a "
+            "longer time_limit, or ask for fewer variables"
+        )
+    small = np.zeros(reduction.model.num_variables, dtype=np.int64)
+    small[run.wanted] = run.states
+    states = np.full(model.num_variables, -1, dtype=np.int64)
+    states[list(wanted)] = reduction.expand_states(small)[list(wanted)]
+    is_good = run.is_exact or run.gap <= tol
+    return MostProbableResult(
+        model=model,
+        states=states,
+        variables=wanted,
+        log_weight=run.log_weight,
+        upper_bound=max(run.log_weight, run.upper_bound),
+        exact=run.is_exact,
+        method=used,
+        status=Status.INTERRUPTED if ending.interrupted else Status.OK if is_good else Status.NOT_CONVERGED,
+        stats={"stopped_by": ending.by, "moves": run.moves},
+    )
 
 
 def _reduce(model: MarkovRandomField, context: Context) -> Reduction:

@@ -7,17 +7,17 @@ sums are known. What compiled code uses stands in the files of the kernels.
 from __future__ import annotations
 
 __all__ = [
-    "ARCS_PER_CALL", "ATTRACTIVE_SLACK", "CHOICES_PER_SECOND", "COLDEST", "COLDEST_SPINS", "COST_ROUNDING",
-    "DESCENT_SECONDS", "DUAL_WINDOW", "ENTRIES_PER_CALL", "ENTRIES_PER_SECOND", "EXPANSION_GAIN",
-    "FEW_SWEEPS_PER_CALL", "FIRST_SWEEPS_OF_SPINS", "HOTTEST", "HOTTEST_SPINS", "LEAST_DUAL_GAIN",
-    "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "LOOKS_PER_CALL", "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS",
-    "MAX_COST_ENTRIES", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES", "MAX_MODES", "MAX_RESTARTS", "MAX_SHARE_OF_READ",
-    "MAX_STATES_OF_CHAINS", "MAX_SUM_OF_COSTS", "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "MIN_TOULBAR2_SECONDS",
-    "NEGLIGIBLE_MISS", "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "READS_PER_LENGTH", "REHEATED",
-    "SHARE_BEFORE_HURRY",
-    "SHARE_OF_CHECK", "SHARE_OF_DOUBTFUL_ELIMINATION", "SHARE_OF_ELIMINATION", "SHARE_OF_EXPANSION",
-    "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "SHARE_OF_TOULBAR2", "STEPS_OF_SIMPLE_TABLES", "SUM_ROUNDING",
-    "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
+    "ARCS_PER_CALL", "ATTRACTIVE_SLACK", "BUCKET_BYTES_PER_ENTRY", "BUCKET_SECONDS_PER_ENTRY", "CHOICES_PER_SECOND",
+    "COLDEST", "COLDEST_SPINS", "COST_ROUNDING", "DESCENT_SECONDS", "DUAL_WINDOW", "ENTRIES_PER_CALL",
+    "ENTRIES_PER_SECOND", "EXPANSION_GAIN", "FEW_SWEEPS_PER_CALL", "FIRST_SWEEPS_OF_SPINS", "HOTTEST",
+    "HOTTEST_SPINS", "LEAST_DUAL_GAIN", "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "LOOKS_PER_CALL",
+    "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS", "MAX_COST_ENTRIES", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES",
+    "MAX_MODES", "MAX_OPEN_CASES", "MAX_RESTARTS", "MAX_SHARE_OF_READ", "MAX_STATES_OF_CHAINS", "MAX_SUM_OF_COSTS",
+    "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "MIN_TOULBAR2_SECONDS", "NEGLIGIBLE_MISS", "NUM_CHAINS",
+    "NUM_TEMPERATURES", "OVERRUN", "READS_PER_LENGTH", "REHEATED", "SHARE_BEFORE_HURRY", "SHARE_OF_CHECK",
+    "SHARE_OF_CLIMBS", "SHARE_OF_DOUBTFUL_ELIMINATION", "SHARE_OF_ELIMINATION", "SHARE_OF_ELIMINATION_OF_SOME",
+    "SHARE_OF_EXPANSION", "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "SHARE_OF_TOULBAR2", "STEPS_OF_SIMPLE_TABLES",
+    "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
 ]  # fmt: skip
 
 # -- mode_run.py ----------------------------------------------------------------------------------------------------
@@ -153,3 +153,16 @@ MAX_CHECKED_NUMBERS = 1 << 20
 MAX_SUPPORT_CHOICES = 100_000
 #: Choices made per second. Not measured by a script.
 CHOICES_PER_SECOND = 5e5
+
+# -- marginal_map.py. `benchmarks/networks.py --marginal-map` has the seconds ----------------------------------------
+
+#: Bytes that an entry of a table takes while it is eliminated: the product, its exponentials and the sums.
+BUCKET_BYTES_PER_ENTRY = 32.0
+#: Seconds for an entry, on the safe side.
+BUCKET_SECONDS_PER_ENTRY = 4e-8
+#: Share of the time left for the exact answer, where a search follows if it does not end by then. Not measured.
+SHARE_OF_ELIMINATION_OF_SOME = 0.4
+#: Share of the time left for climbs from further starts, before cases are branched on. Not measured.
+SHARE_OF_CLIMBS = 0.3
+#: Cases that wait at most while one after another is branched on: some 100 MB. Not measured.
+MAX_OPEN_CASES = 500_000
