@@ -78,7 +78,7 @@ DRAWING: dict[str, Call] = {
     "learn, tempered": of(fastmix.learn, ROWS, moments="tempered", num_chains=64, max_iter=3),
     "learn, hidden": of(fastmix.learn, ROWS, moments="sampled", hidden=2, num_chains=64, max_iter=3),
     "learn, several": of(
-        fastmix.learn, ROWS[:20], validation=ROWS[20:], ridge="auto", moments="sampled", num_chains=64, max_iter=3
+        fastmix.learn, ROWS[:20], validation=ROWS[:20], ridge="auto", moments="sampled", num_chains=64, max_iter=3
     ),
     "score": of(fastmix.score, STRONG, np.zeros((1, 16), dtype=int), method="annealing", num_chains=64, tol=0.1),
     "denoise": of(denoise, NOISY),

@@ -95,6 +95,26 @@ def test_a_bar_appears_for_long_calls_only(seconds, monkeypatch, capsys):
     assert "wo\x1brk" not in shown.err
 
 
+def test_without_a_terminal_lines_go_to_the_log(monkeypatch, caplog):
+    monkeypatch.setattr(_clock, "bar_shown", lambda: False)
+    monkeypatch.setattr(_clock, "LOG_SECONDS", 0.05)
+    with caplog.at_level("INFO", logger="fastmix"), listening("auto", "work") as tell:
+        assert tell is not None
+        tell(Progress(1, 4, "rows", 2.0, 0.5, "wo\x1brk"))
+        with listening("auto", "inner") as inner:
+            assert inner is None
+        time.sleep(0.5)
+    count = len(caplog.records)
+    assert count > 1
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+    assert "1 of 4 rows" in caplog.text
+    assert "\x1b" not in caplog.text
+    time.sleep(0.2)
+    assert len(caplog.records) == count
+    with caplog.at_level("WARNING", logger="fastmix"), listening("auto", "work") as tell:
+        assert tell is None
+
+
 def test_a_call_within_another_has_no_bar_of_its_own(monkeypatch):
     monkeypatch.setattr(_clock, "bar_shown", lambda: True)
     for outer in ("auto", None):

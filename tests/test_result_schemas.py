@@ -110,6 +110,8 @@ def calls() -> Iterator[tuple[str, Call]]:
     yield "learn a mixture", partial(fastmix.learn, rows, hidden=fastmix.Mixture(), **tiny)
     yield "learn penalties", partial(fastmix.learn, rows, ridge="auto", validation=rows[:10], **tiny)
     yield "fit_network", partial(fastmix.fit_network, [[0, 1], [1, -1], [1, 1]], structure={1: [0]}, seed=1)
+    words = (np.random.default_rng(0).random((60, 24)) < 0.1).astype(int)
+    yield "learn a grown graph", partial(fastmix.learn, words[:40], edges="grow", validation=words[40:], seed=1)
     yield "score", partial(fastmix.score, triple, rows)
     yield "score by annealing", partial(fastmix.score, triple, rows, method="annealing", num_chains=64, seed=1, tol=1.0)
     prepared = fastmix.prepare(pair, queries=[("rain", "street")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import sys
 import threading
@@ -20,7 +21,9 @@ __all__ = [
     "compiling", "is_compiling", "listening", "plain_console",
 ]  # fmt: skip
 
+_LOGGER = logging.getLogger(__name__)
 _SHORTEST_LIMIT = 1e-3  # seconds that an inner call has at least, so that it gives an answer
+LOG_SECONDS = 10.0  # between two lines in the log, where nobody watches. Not measured.
 BAR_DELAY = 2.0  # seconds before a bar appears; what is over by then needs none. Not measured.
 _MIN_COLUMNS = 80  # of a terminal: with fewer, or none (COLUMNS=0), rich would cut lines and numbers
 
@@ -143,14 +146,20 @@ def bar_shown() -> bool:
 def listening(progress: Report, what: str) -> Iterator[Listener | None]:
     """A context around a whole call: gives the function to call with every progress, None where nobody listens.
 
-    ``progress`` is what the user asked for; ``auto`` is a bar once the call has lasted two seconds. Within another call
-    ``auto`` is nobody: that one has the bar, or was told to have none. A KeyboardInterrupt that nothing in the call
-    could make a result of becomes an :class:`fastmix.Interrupted` without one.
+    ``progress`` is what the user asked for; ``auto`` is a bar once the call has lasted two seconds, or, where nobody
+    watches stderr, a line in the log every ten seconds, at level info. Within another call ``auto`` is nobody: that one
+    has the bar, or was told to have none. A KeyboardInterrupt that nothing in the call could make a result of becomes
+    an :class:`fastmix.Interrupted` without one.
     """
     automatic = isinstance(progress, str) and progress == "auto"
     if progress is not None and not automatic and not callable(progress):
         raise ValueError(f"progress must be 'auto', None or a function of a Progress, got {describe(progress)}")
-    bar = _Bar(what) if automatic and not _WITHIN.get() and bar_shown() else None
+    bar: _Bar | _Log | None = None
+    if automatic and not _WITHIN.get():
+        if bar_shown():
+            bar = _Bar(what)
+        elif _LOGGER.isEnabledFor(logging.INFO):
+            bar = _Log(what)
     within = _WITHIN.set(True)
     try:
         yield bar if automatic else progress  # type: ignore[misc]  # which is no text here
@@ -218,6 +227,28 @@ class _Bar:
         """Show the latest progress in the bar."""
         done, total = self._latest
         self._display.update(self._display.task_ids[0], description=self._text, completed=done, total=total)
+
+
+class _Log:
+    """A line in the log every ten seconds, from a thread of its own: not every loop reports."""
+
+    def __init__(self, what: str) -> None:
+        self._text = printable(what)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def __call__(self, progress: Progress) -> None:
+        self._text = printable(str(progress))
+
+    def close(self) -> None:
+        """Write no further line."""
+        self._over.set()
+
+    def _write(self) -> None:
+        """Write the latest progress, again and again until the call is over."""
+        while not self._over.wait(LOG_SECONDS):
+            _LOGGER.info("%s", self._text)
 
 
 class Clock:

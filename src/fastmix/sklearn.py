@@ -66,7 +66,7 @@ class MarkovRandomFieldEstimator(_base.DensityMixin, _base.BaseEstimator):  # ty
     def __init__(
         self,
         *,
-        edges: Any = "complete",
+        edges: Any = "auto",
         objective: Any = "likelihood",
         moments: Any = "auto",
         within: Any = None,

@@ -328,6 +328,8 @@ def _warm_denoise(models: TinyModels) -> None:  # noqa: ARG001 (pictures make th
 
 def _warm_learn(models: TinyModels) -> None:
     """Fit models with every objective, and score data under them."""
+    from fastmix.learning.activity import ActivityChains
+
     for model in (models.mixed, models.uneven):
         rows = fastmix.draw_exact(model, num_draws=100, seed=0)
         given: dict[str, Any] = {"num_states": model.num_states, "seed": 0, "max_iter": 1}
@@ -351,6 +353,12 @@ def _warm_learn(models: TinyModels) -> None:
     fastmix.learn(units, edges="complete", hidden=2, **given)
     chain = [(0, 8), *((8 + k, 9 + k) for k in range(12))]
     fastmix.learn(units, edges=chain, hidden=13, **given)
+
+    # Graphs that grow, in sparse data.
+    pair = np.array([[0, 1]])
+    chains = ActivityChains(pair, np.zeros(3), np.eye(2, dtype=np.int8), 2, np.random.default_rng(0))
+    chains.sweep(1)
+    chains.log_zero()
 
 
 def _warm_fields(models: TinyModels) -> None:  # noqa: ARG001 (examples make their own)

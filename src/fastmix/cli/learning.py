@@ -29,7 +29,7 @@ Missing = Annotated[
     typer.Option(metavar="NUMBER|none", help="What stands for a missing value; -1 by default, beside zeros."),
 ]
 _BACKEND_HELP = "Where chains run: cpu, cuda, or auto for a GPU if any."
-_GRAPHS = ("complete", "chow-liu", "l1", "grow")  # values of --edges that are no files
+_GRAPHS = ("auto", "complete", "chow-liu", "l1", "grow")  # values of --edges that are no files
 _MAX_DIGITS = 18  # of the number of a column; Python refuses to read thousands of them
 
 # -- values of options ------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def _parse_missing(text: str) -> int | Literal["auto"] | None:
     ),
     ridge=OptionSpec("Weight of the squares of all parameters.", "NUMBER|auto", _parse_penalty),
     l1=OptionSpec("Weight of the norms of tables: removes edges.", "NUMBER|auto", _parse_penalty),
-    edges=OptionSpec("complete, chow-liu, l1, grow, or a file with two columns per line.", "GRAPH"),
+    edges=OptionSpec("auto, complete, chow-liu, l1, grow, or a file with two columns per line.", "GRAPH"),
     hidden=OptionSpec(
         "Binary variables that are never observed; or one of many states: mixture, mixture:16, classes:4; or auto.",
         "NUMBER|MIXTURE|auto", _parse_hidden,

@@ -49,10 +49,10 @@ class CheapModels:
     """The independent model and the best tree of a problem, with their scores, to be compared with what was learnt.
 
     1. With validation data, the best of all by a lower bound on its score there comes back.
-    2. Without any, an optimum of many rows per parameter stays as it is: chance makes little of it. Where rows are
-       fewer, all are learnt again from nine tenths of them, and a cheap model that is better on the last tenth by more
-       than a standard error of the difference is the answer.
-    3. Where the optimum was not reached, a cheap model that is better on the rows themselves is.
+    2. Without any, an optimum of at least as many rows as parameters stays as it is. Where rows are fewer, all are
+       learnt again from nine tenths of them, and a cheap model that is better on the last tenth by more than a standard
+       error of the difference is the answer.
+    3. Where the time ended the fit, or chains were lost, a cheap model that is better on the rows themselves is.
     """
 
     problem: Problem
@@ -84,10 +84,11 @@ class CheapModels:
                 return result
             elif result.status is Status.OK:
                 chosen, compared = self._by_held_out_rows(result)
-            elif result.status is not Status.INTERRUPTED and self.problem.is_likelihood:
+            elif self.problem.is_likelihood and _is_lost(result):
                 chosen, compared = self._by_own_rows(result)
         if ending.interrupted:
-            result = replace(result, status=Status.INTERRUPTED, stats={**result.stats, "stopped_by": "interrupt"})
+            stopped = replace(result, status=Status.INTERRUPTED, stats={**result.stats, "stopped_by": "interrupt"})
+            return _instead(stopped if chosen is result else chosen, stopped, compared)
         return _instead(chosen, result, compared)
 
     # -- three ways to compare ----------------------------------------------------------------------------------------
@@ -103,10 +104,11 @@ class CheapModels:
     def _is_loose(self, result: LearnResult) -> bool:
         """Whether there are few rows for every parameter, so that an optimum may be worse than what is cheap."""
         data = self.problem.data
-        size = len(result.model.log_pairwise) / 2.0 + float(data.num_states.sum())
-        enough = MIN_ROWS_PER_PARAMETER * size
         if not isinstance(self.edges, str) or self.problem.hidden:
             return False
+        contrasts = data.num_states - 1.0
+        pairs = contrasts[result.model.edges]
+        enough = MIN_ROWS_PER_PARAMETER * float(contrasts.sum() + pairs.prod(axis=1).sum())
         is_even = float(np.ptp(data.weights)) == 0.0  # else there may be many more rows behind these
         return is_even and MIN_GUARDED_ROWS <= data.num_rows < enough
 
@@ -121,6 +123,8 @@ class CheapModels:
             again = learn_graph(part, self.edges, result.ridge, result.l1)
         except (ModelError, ResourceError, OutOfTimeError):  # fewer rows are not enough, or take too long to judge
             return result, []
+        if again.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
         if math.isinf(quality(again)):
             return result, []
         cheap = _cheap_results(part, self.edges)
@@ -149,6 +153,11 @@ class CheapModels:
         best = max([scored, *cheap], key=lower_score)
         found = result if best is scored else replace(best, validation_log_likelihood=None)
         return found, _scores([scored, *cheap])
+
+
+def _is_lost(result: LearnResult) -> bool:
+    """Whether the time ended a fit, or its chains did not follow; one that ``max_iter`` ends is what was asked for."""
+    return result.status is Status.NOT_MIXED or result.stats.get("stopped_by") == "time_limit"
 
 
 def name_of(result: LearnResult) -> str:

@@ -1,4 +1,4 @@
-"""The graph of a learnt model: given, complete, the best tree, what an l1 term leaves, or grown edge by edge."""
+"""The graph of a learnt model: given, complete, the best tree, what an l1 term leaves, or grown from the tree."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data_moments import DataTerm
 from fastmix.learning.edge_gains import edge_gains
 from fastmix.learning.fit import fit, model_norms, validate
+from fastmix.learning.growth import can_grow, grow, is_sparse
 from fastmix.learning.likelihood import ExactLikelihood
 from fastmix.learning.model_moments import exact_model_term
 from fastmix.learning.penalty_search import fit_with_penalties, interrupted, late, quality
@@ -38,6 +39,10 @@ def learn_graph(problem: Problem, edges: str | IntArray, ridge: float | str, l1:
         if problem.is_likelihood and problem.within is None:
             return _closed_form(problem, tree)
         return fit_with_penalties(problem, problem.graph(tree.edges), ridge, l1)
+    if can_grow(problem) and (kind == "grow" or (kind == "auto" and is_sparse(problem))):
+        grown = grow(problem, ridge)
+        if grown is not None:
+            return grown
     if kind == "grow":
         grown = _grow(problem, ridge)
         if grown.status is Status.INTERRUPTED:

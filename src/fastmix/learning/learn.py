@@ -31,7 +31,7 @@ __all__ = ["check_penalty", "learn"]
 def learn(
     data: Any,
     *,
-    edges: ArrayLike | Literal["complete", "chow-liu", "l1", "grow"] = "complete",
+    edges: ArrayLike | Literal["auto", "complete", "chow-liu", "l1", "grow"] = "auto",
     objective: LearningObjective | str = "likelihood",
     moments: Literal["auto", "exact", "sampled", "tempered"] = "auto",
     within: NormBall | None = None,
@@ -59,8 +59,8 @@ def learn(
     ``2 h^2`` and a coupling ``4 J^2``) and ``|T_e|`` is the Frobenius norm of a table (``2 |J|``).
 
     What comes back is never worse, on validation data, than the independent model and the best tree: they are always
-    candidates. Without validation data they are compared on a tenth of the rows where these are few (below ten for a
-    parameter), and on all of them where the optimum was not reached.
+    candidates. Without validation data they are compared on a tenth of the rows where these are fewer than parameters,
+    and on all of them where the optimum was not reached.
 
     Parameters
     ----------
@@ -68,11 +68,12 @@ def learn(
         Whole numbers from 0 are states; values of a frame, and text, are categories, whose names the model keeps.
         NaN, None, masked entries and, in arrays, -1 are missing: the likelihood sums over them, or samples them given
         the others where they have too many joint states.
-    edges : {"complete", "chow-liu", "l1", "grow"} or array (m, 2) of numbers or names of columns
-        The graph. ``chow-liu`` is the best tree; with the likelihood it is learnt in closed form, smoothed by one row,
-        without penalties. ``l1`` learns a graph by the pseudo-likelihood with the l1 term, and fits it again without.
-        ``grow`` adds edges to the tree, those first that promise most, while the pseudo-likelihood of the validation
-        data gains by it.
+    edges : {"auto", "complete", "chow-liu", "l1", "grow"} or array (m, 2) of numbers or names of columns
+        The graph. ``auto`` is the complete one, but for sparse data of many binary variables with validation data,
+        where it is that of ``grow``. ``chow-liu`` is the best tree; with the likelihood it is learnt in closed form,
+        smoothed by one row, without penalties. ``l1`` learns a graph by the pseudo-likelihood with the l1 term, and
+        fits it again without. ``grow`` adds edges to the tree, those first that promise most, while the validation data
+        gain by it: by the likelihood for binary variables with all values, else by the pseudo-likelihood.
     objective : {"likelihood", "pseudo-likelihood"} or LearningObjective
         The pseudo-likelihood (the sum over variables of ``log p(x_i | x_others)``) needs no moments and is quick, and
         a little worse. One of your own derives from :class:`fastmix.learning.LearningObjective`.

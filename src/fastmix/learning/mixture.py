@@ -140,7 +140,7 @@ def check_mixture(
         return Mixture()
     if within is not None:
         raise ValueError("hidden must be a number with within=, of which mixtures know nothing")
-    if not isinstance(edges, str) or edges != "complete":
+    if not isinstance(edges, str) or edges not in ("auto", "complete"):
         raise ValueError("edges must be left out with hidden=Mixture(), which has a tree of its own or none")
     return hidden
 

@@ -105,7 +105,7 @@ class Problem:
         n = len(self.data.num_states)
         if not isinstance(edges, str):
             return canonical_edges(n + self.hidden, edges)
-        check_choice("edges", edges, ("complete", "chow-liu", "l1", "grow"))
+        check_choice("edges", edges, ("auto", "complete", "chow-liu", "l1", "grow"))
         if n > MAX_COMPLETE_VARIABLES:
             raise ResourceError(
                 f"a complete graph of {n:,} variables is too large: give edges, or use edges='chow-liu'"
