@@ -46,6 +46,16 @@ def picture(rows: int, cols: int, labels: int, *, contrast: bool, weight: float)
     return MarkovRandomField.from_tables(list(unary.reshape(-1, labels)), edges, list(tables))
 
 
+def blocks(rows: int, cols: int, labels: int, *, noise: float, signal: float, weight: float) -> MarkovRandomField:
+    """Blocks of labels under normal noise: each label has a score, that of the true one is larger."""
+    rng = np.random.default_rng(4)
+    side = 20
+    truth = rng.integers(0, labels, (rows // side + 1, cols // side + 1)).repeat(side, 0).repeat(side, 1)[:rows, :cols]
+    scores = rng.normal(scale=noise, size=(rows, cols, labels)) + signal * np.eye(labels)[truth]
+    weights = rng.uniform(0.5, 1.5, len(graphs.grid_edges(rows, cols)))
+    return MarkovRandomField.image(scores, weight, weights=weights)
+
+
 def detection(num_variables: int, num_states: int, scale: float) -> MarkovRandomField:
     """Few variables of many states, all pairs coupled by random tables, as in object detection."""
     rng = np.random.default_rng(1)
@@ -74,6 +84,11 @@ FAMILIES: dict[str, Callable[[], MarkovRandomField]] = {
     "picture, 5 labels, 481x321": lambda: picture(321, 481, 5, contrast=True, weight=2.0),
     "picture, 3 labels, strong, 120x80": lambda: picture(80, 120, 3, contrast=False, weight=4.0),
     "picture, 2 labels, 481x321": lambda: picture(321, 481, 2, contrast=False, weight=1.5),
+    "blocks, 21 labels, 160x120": lambda: blocks(120, 160, 21, noise=1.0, signal=1.5, weight=1.0),
+    "blocks, 21 labels, strong, 160x120": lambda: blocks(120, 160, 21, noise=1.0, signal=1.5, weight=2.0),
+    "blocks, 5 labels, 160x120": lambda: blocks(120, 160, 5, noise=0.5, signal=1.0, weight=1.0),
+    "noise, 3 labels, weak unaries, 96x64": lambda: blocks(64, 96, 3, noise=0.3, signal=0.0, weight=1.0),
+    "noise, 3 labels, 96x64": lambda: blocks(64, 96, 3, noise=1.0, signal=0.0, weight=1.0),
     "detection, 60 of 21 states": lambda: detection(60, 21, 0.25),
     "detection, 60 of 11, strong": lambda: detection(60, 11, 0.6),
     "rbm 784x500, weak": lambda: normal(graphs.complete_bipartite_edges(784, 500), 0.03),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastmix import MarkovRandomField, ModelError
+import strategies
+from fastmix import MarkovRandomField, ModelError, UnfitMethodError
 from fastmix.graphs import grid_edges
 from fastmix.model import factor_forms
+from fastmix.model.attractive import attractive_form
 from fastmix.model.factor_forms import center_factors
 from fastmix.model.forms import center_pairs, move_constants, take_offsets
 from fastmix.model.reduce import reduce_model
@@ -155,3 +158,22 @@ def test_models_from_probabilities_are_those_of_their_logarithms(seed: int) -> N
     assert MarkovRandomField.from_probabilities(unary, edges, tables) == expected
     with pytest.raises(ModelError, match="pairwise"):
         MarkovRandomField.from_probabilities(unary, edges, [-table - 1.0 for table in tables])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_attractive_forms_of_shared_tables(seed: int) -> None:
+    """Found from patterns and weights, the same as from tables in full, with the same reasons where there is none."""
+    found: list[Any] = []
+    for model in strategies.picture_twins(seed, num_variables=2 + seed % 2):
+        try:
+            found.append(attractive_form(model))
+        except UnfitMethodError as error:
+            found.append(str(error))
+    shared, full = found
+    if isinstance(full, str):
+        assert shared == full
+        return
+    np.testing.assert_allclose(shared.couplings, full.couplings, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(shared.log_unary, full.log_unary, rtol=0, atol=1e-12)
+    for name in ("heads", "tails", "flips"):
+        np.testing.assert_array_equal(getattr(shared, name), getattr(full, name))

@@ -49,7 +49,7 @@ STRONG_DEPENDENCIES = 3.0
 #: Span of the log-unaries on average, beyond which Gibbs sampling beats cluster moves: with two states, and with more.
 #: Measured by benchmarks/choice.py.
 WIDE_UNARIES_OF_TWO_STATES = 0.7
-WIDE_UNARIES = 6.0
+WIDE_UNARIES = 1.5
 
 #: Variables up to which there is time for a certificate of the width. Not measured.
 MAX_WIDTH_VARIABLES = 100_000

@@ -16,6 +16,7 @@ from fastmix.errors import UnfitMethodError
 from fastmix.graphs.components import two_sides
 from fastmix.model.forms import centered_tables
 from fastmix.model.mrf import MarkovRandomField, check_pairwise
+from fastmix.model.pattern_forms import POTTS, edge_forms
 from fastmix.model.tuning import FORM_TOLERANCE
 
 __all__ = ["AttractiveForm", "attractive_form", "flipped_entries", "is_attractive"]
@@ -111,6 +112,11 @@ def _couplings(model: MarkovRandomField, moved: FloatArray, what: str, unit: flo
     if lowest.min() == -np.inf:
         raise _unfit(model, what, int(lowest.argmin()), "forbids a pair of states (-inf in its table)")
     largest = np.maximum(model.largest_of_tables(), -lowest)
+    if model.shared_tables is not None:
+        forms = edge_forms(model.shared_tables)
+        if (forms.kind == POTTS).all():  # nothing of such tables depends on one variable alone
+            is_none = np.abs(forms.step) <= FORM_TOLERANCE * np.maximum(unit, largest)
+            return np.where(is_none, 0.0, forms.step)
     for edges, tables, _ in centered_tables(model, moved):
         rows, cols = tables.shape[:2]
         strength = np.zeros(len(edges))
