@@ -46,3 +46,10 @@ def minimize_all(networks: list[Any], say: Speaker) -> None:
 
     for network in networks:
         solve(network, say)
+
+
+def count_all(requests: list[Any], say: Speaker) -> None:
+    from fastmix.inference.ganak_worker import count
+
+    for request in requests:
+        count(request, say)

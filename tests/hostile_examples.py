@@ -26,11 +26,11 @@ HOOKS = frozenset({
 # Classes whose objects fastmix makes and users read.
 RECORDS = frozenset({
     "Adjacency", "AnnealedResult", "BracketResult", "Certificate", "ChainResult", "Comparison", "ConditionalFit",
-    "Context", "Dataset", "DenoiseResult", "DrawResult", "Enumeration", "Estimate", "ExactPlan", "ExactResult",
-    "Experiment", "ExperimentResult", "InferenceResult", "Intervals", "ModelElimination", "LearnResult", "LogZResult",
-    "LoopyBPResult", "MeanFieldResult", "MostProbableResult", "PerfectResult", "Progress", "ProjectedResult",
-    "ProjectionResult", "PreparedModel", "Result", "RowAnswers", "SampleResult", "ScoreResult", "Status",
-    "NetworkFit", "TemperedResult", "Validation", "WarmUpResult",
+    "Context", "CountedResult", "Dataset", "DenoiseResult", "DrawResult", "Enumeration", "Estimate", "ExactPlan",
+    "ExactResult", "Experiment", "ExperimentResult", "InferenceResult", "Intervals", "ModelElimination",
+    "LearnResult", "LogZResult", "LoopyBPResult", "MeanFieldResult", "MostProbableResult", "PerfectResult",
+    "Progress", "ProjectedResult", "ProjectionResult", "PreparedModel", "Result", "RowAnswers", "SampleResult",
+    "ScoreResult", "Status", "NetworkFit", "TemperedResult", "Validation", "WarmUpResult",
 })  # fmt: skip
 
 # What modules share with each other: it takes what they have checked.

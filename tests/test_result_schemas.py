@@ -19,7 +19,7 @@ import fastmix
 from fastmix import MarkovRandomField, Result
 from fastmix.crf import ConditionalRandomField
 from fastmix.experiments import ExperimentResult
-from fastmix.inference import auto
+from fastmix.inference import auto, ganak
 from fastmix.inference.choice import Choice
 from fastmix.instances import ising_grid, potts_grid
 from result_schemas import FILE, classes, complaints, documented_keys, produced_keys, properties, schemas
@@ -52,6 +52,14 @@ def supported_answer(model: MarkovRandomField) -> Any:
         return fastmix.infer(model, seed=1)
 
 
+def counted_answer(model: MarkovRandomField) -> Any:
+    """An answer of ``ganak``, whose counter says no more than log Z."""
+    engine = mock.MagicMock()
+    engine.return_value.__enter__.return_value.receive.side_effect = [1.0, None]
+    with mock.patch.multiple(ganak, Engine=engine, engine_version=lambda *_: "0"):
+        return fastmix.infer(model, method="ganak")
+
+
 def calls() -> Iterator[tuple[str, Call]]:
     """Calls that together give every key that there is."""
     pair = MarkovRandomField.from_tables(
@@ -70,6 +78,7 @@ def calls() -> Iterator[tuple[str, Call]]:
     yield "infer with a bracket", partial(fastmix.infer, pair, method="exact", bracket=True)
     yield "infer without Z", partial(fastmix.infer, impossible_model())
     yield "infer with support", partial(supported_answer, attractive)
+    yield "infer by counting", partial(counted_answer, pair)
     yield "mean_field", partial(fastmix.mean_field, pair, seed=1)
     yield "loopy_bp", partial(fastmix.loopy_bp, grid)
     yield "sample", partial(fastmix.sample, weak, accuracy=0.1, seed=1, time_limit=5.0)

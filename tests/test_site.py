@@ -25,6 +25,7 @@ SEARCHED = {
     "partition function": "howto/uai_file.md",
     "proof of optimality": "howto/engines.md",
     "cost function network": "howto/engines.md",
+    "weighted model counting": "howto/engines.md",
     "neuron": "howto/neurons.md",
     "protein": "howto/protein_contacts.md",
     "Potts": "howto/protein_contacts.md",

@@ -30,6 +30,8 @@ from fastmix.inference.auto import Auto as Auto
 from fastmix.inference.compare import Comparison as Comparison
 from fastmix.inference.compare import compare as compare
 from fastmix.inference.exact import Exact as Exact
+from fastmix.inference.ganak import CountedResult as CountedResult
+from fastmix.inference.ganak import Ganak as Ganak
 from fastmix.inference.projected import Projected as Projected
 from fastmix.inference.projected import ProjectedResult as ProjectedResult
 from fastmix.interop import convert as convert
@@ -147,6 +149,7 @@ __all__ = [
     "Certificate",
     "ChainResult",
     "Comparison",
+    "CountedResult",
     "DecreasingStep",
     "Divergence",
     "DrawResult",
@@ -157,6 +160,7 @@ __all__ = [
     "FastmixError",
     "FixedStep",
     "FormatError",
+    "Ganak",
     "Gibbs",
     "ImpossibleEvidenceError",
     "ImpossibleModelError",
@@ -264,8 +268,9 @@ def infer(
         docs/choosing.md), ``exact``, ``mean-field``, ``loopy-bp``, ``gibbs``, ``swendsen-wang`` (attractive Ising and
         Potts models), ``tempered`` (replica exchange), ``projected`` (project the model onto one that mixes fast, then
         sample that), ``annealed`` (populations of annealed Swendsen-Wang chains), ``perfect`` (independent exact
-        draws), one that was added (:func:`fastmix.register_method`), or a :class:`fastmix.Method` with its
-        options, such as ``fastmix.Gibbs(burn_in=10)``.
+        draws), ``ganak`` (a model counter for many zeros, in the extra ``count``), one that was added
+        (:func:`fastmix.register_method`), or a :class:`fastmix.Method` with its options, such as
+        ``fastmix.Gibbs(burn_in=10)``.
     evidence : mapping, optional
         Observed states by variable, numbers or names. The answer still lists every variable.
     edge_marginals : bool, optional

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from fastmix.executors import Pool
 
 __all__ = [
-    "METHODS", "Context", "Method", "answer", "find_method", "make_method", "method_names", "open_method", "option",
-    "options_of", "refuse_unknown", "register_method", "run_method", "with_options",
+    "ENGINES", "METHODS", "Context", "Method", "answer", "find_method", "make_method", "method_names", "open_method",
+    "option", "options_of", "refuse_unknown", "register_method", "run_method", "with_options",
 ]  # fmt: skip
 
 
@@ -141,8 +141,11 @@ _HOMES = {
     "annealed": "sampling.anneal:Annealed",
     "perfect": "sampling.perfect_sample:Perfect",
 }
+# Those that another library works for, which is in an extra.
+_HOMES_OF_ENGINES = {"ganak": "inference.ganak:Ganak"}
 METHODS = tuple(_HOMES)
-ADDED: Registry[type[Method]] = Registry("method", "fastmix.methods", reserved=METHODS)
+ENGINES = tuple(_HOMES_OF_ENGINES)
+ADDED: Registry[type[Method]] = Registry("method", "fastmix.methods", reserved=(*METHODS, *ENGINES))
 
 
 def register_method(method: M) -> M:
@@ -155,14 +158,15 @@ def register_method(method: M) -> M:
 
 def method_names() -> tuple[str, ...]:
     """Names of all methods that are known."""
-    return (*METHODS, *ADDED)
+    return (*METHODS, *ENGINES, *ADDED)
 
 
 def find_method(name: object, argument: str = "method", among: tuple[str, ...] | None = None) -> type[Method]:
     """The class of the method with a name; a ValueError that lists all names where there is none."""
     if isinstance(name, str) and (among is None or name in among):
-        if name in _HOMES:
-            module, _, attribute = _HOMES[name].partition(":")
+        home = _HOMES.get(name) or _HOMES_OF_ENGINES.get(name)
+        if home is not None:
+            module, _, attribute = home.partition(":")
             known: type[Method] = getattr(import_module(f"fastmix.{module}"), attribute)
             return known
         added = ADDED.find(name)

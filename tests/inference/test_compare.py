@@ -12,7 +12,7 @@ from fastmix.errors import Interrupted
 from fastmix.inference.compare import Row, marginal_errors
 from fastmix.inference.projected import Projected
 from fastmix.instances import ising_grid
-from fastmix.method import method_names
+from fastmix.method import METHODS
 from fastmix.results import Status
 from fastmix.sampling.sample import Gibbs
 
@@ -37,7 +37,7 @@ def test_rows_are_in_the_order_asked_for_and_errors_against_exact():
 def test_all_methods_by_default_and_refusals_with_their_reason():
     hard = MarkovRandomField.from_tables(np.zeros((2, 2)), [(0, 1)], [np.array([[0.0, 0.3], [0.1, -np.inf]])])
     result = compare(hard, seed=1)
-    assert [row.method for row in result.rows] == [name for name in method_names() if name not in ("auto", "perfect")]
+    assert [row.method for row in result.rows] == [name for name in METHODS if name not in ("auto", "perfect")]
     refused = {row.method: row.note for row in result.rows if row.status == "refused"}
     assert "projected" in refused
     assert "edge (0, 1)" in refused["projected"]

@@ -12,7 +12,7 @@ from fastmix._clock import Ending
 from fastmix._context import Context
 from fastmix.errors import FastmixError, NotConvergedError, ResourceError, UnfitMethodError
 from fastmix.exact import ExactPlan
-from fastmix.inference.choice import Choice, choose, choose_approximate
+from fastmix.inference.choice import Choice, choose, choose_approximate, choose_counting
 from fastmix.inference.exact import Exact, MemoryLimited
 from fastmix.inference.support import supported
 from fastmix.inference.tuning import EXACT_ESTIMATE_SHARE, EXACT_RUN_SHARE, TRIAL_SHARE
@@ -103,6 +103,8 @@ def _choices(
 
     clock = context.clock
     first = choose(model, memory_limit, clock.part(1.0), context.log_z)
+    if first.plan is None and (counting := choose_counting(model, memory_limit)) is not None:
+        yield counting
     yield first
     tried = {first.chosen.name}
     if first.plan is not None:

@@ -14,9 +14,12 @@ from fastmix.errors import ResourceError
 from fastmix.exact import ExactPlan, plan_exact
 from fastmix.inference.exact import Exact
 from fastmix.inference.tuning import (
+    COUNTING_PATIENCE,
     DEPENDENCY_SHARE,
     EXACT_ESTIMATE_SHARE,
+    HARD_SHARE,
     MANY_NEIGHBORS,
+    MAX_COUNTED_VARIABLES,
     MAX_WIDTH_VARIABLES,
     SECONDS_PER_DEPENDENCY,
     STRONG_DEPENDENCIES,
@@ -31,7 +34,7 @@ from fastmix.method import Method
 from fastmix.model import MarkovRandomField
 from fastmix.sampling.tuning import MAX_BURN_IN, MAX_TEMPERED_STATES, NUM_SWEEPS
 
-__all__ = ["Choice", "choose", "choose_approximate"]
+__all__ = ["Choice", "choose", "choose_approximate", "choose_counting"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +78,32 @@ def choose(model: MarkovRandomField, memory_limit: float | None, clock: Clock, l
         return Choice(Exact(memory_limit=memory_limit), reason, plan)
     too_much = f"exact inference would take about {plan.seconds:.2g} s (treewidth {treewidth})"
     return choose_approximate(model, too_much, clock, log_z)
+
+
+def choose_counting(model: MarkovRandomField, memory_limit: float | None) -> Choice | None:
+    """The model counter, for a model of many zeros and few weights whose treewidth is too large; None for others.
+
+    A counter gains by what is forbidden; where most weights differ it enumerates what exact inference adds up.
+    """
+    from fastmix.inference.ganak import Ganak
+
+    counter = Ganak(memory_limit=memory_limit, patience=COUNTING_PATIENCE)
+    num_tables = model.num_edges + model.num_factors
+    if not num_tables or not model.has_forbidden or model.num_variables > MAX_COUNTED_VARIABLES:
+        return None
+    if model.shared_tables is not None or counter.fits(model) is not None:
+        return None
+    entries = np.concatenate([model.log_pairwise, model.log_factors])
+    ends = np.append(model.pairwise_offsets[:-1], model.pairwise_offsets[-1] + model.factor_offsets)
+    share = float((np.minimum.reduceat(entries, ends[:-1]) == -np.inf).mean())
+    if share < HARD_SHARE:
+        return None
+    table = np.repeat(np.arange(num_tables), np.diff(ends))
+    allowed = entries > -np.inf
+    num_weights = len(np.unique(np.stack([table[allowed], entries[allowed]]), axis=1).T) - num_tables
+    if num_weights > model.num_variables:
+        return None
+    return Choice(counter, f"{share:.0%} of the tables forbid something, and there are few weights to count with")
 
 
 def choose_approximate(model: MarkovRandomField, too_much: str, clock: Clock, log_z: bool) -> Choice:

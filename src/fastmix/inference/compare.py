@@ -20,7 +20,7 @@ from fastmix.errors import FastmixError, ResourceError, printable
 from fastmix.inference.infer import infer
 from fastmix.io.answers import write_answer
 from fastmix.marginals import InferenceResult
-from fastmix.method import Method, find_method, make_method, method_names, options_of
+from fastmix.method import ENGINES, Method, find_method, make_method, method_names, options_of
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.evidence import check_evidence
 from fastmix.results import LogZKind, Result, Status
@@ -29,8 +29,9 @@ __all__ = ["Comparison", "Row", "compare", "marginal_errors"]
 
 # Where exact inference is not feasible, the first of these methods whose answer is ``ok`` serves as the reference.
 _REFERENCES = ("tempered", "gibbs", "swendsen-wang", "projected", "loopy-bp", "mean-field")
-# Left out unless they are named: ``auto`` is one of the others, and ``perfect`` takes no time limit.
-_NOT_COMPARED = ("auto", "perfect")
+# Left out unless they are named: ``auto`` is one of the others, ``perfect`` takes no time limit, and engines may
+# not be installed.
+_NOT_COMPARED = ("auto", "perfect", *ENGINES)
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,9 @@ def infer(
         docs/choosing.md), ``exact``, ``mean-field``, ``loopy-bp``, ``gibbs``, ``swendsen-wang`` (attractive Ising and
         Potts models), ``tempered`` (replica exchange), ``projected`` (project the model onto one that mixes fast, then
         sample that), ``annealed`` (populations of annealed Swendsen-Wang chains), ``perfect`` (independent exact
-        draws), one that was added (:func:`fastmix.register_method`), or a :class:`fastmix.Method` with its
-        options, such as ``fastmix.Gibbs(burn_in=10)``.
+        draws), ``ganak`` (a model counter for many zeros, in the extra ``count``), one that was added
+        (:func:`fastmix.register_method`), or a :class:`fastmix.Method` with its options, such as
+        ``fastmix.Gibbs(burn_in=10)``.
     evidence : mapping, optional
         Observed states by variable, numbers or names. The answer still lists every variable.
     edge_marginals : bool, optional

@@ -6,13 +6,14 @@ They are grouped by the file that uses them. The thresholds of the choice are ex
 from __future__ import annotations
 
 __all__ = [
-    "CERTIFICATE_SHARE", "CERTIFIED_ACCURACY", "DENSE_SHARE", "DEPENDENCY_SHARE", "EXACT_ESTIMATE_SHARE",
-    "EXACT_RUN_SHARE", "FEW_WEIGHTS", "FIRST_SUPPORT_SHARE", "MANY_NEIGHBORS", "MAX_NORM_VARIABLES",
-    "MAX_SUPPORT_SECONDS", "MAX_WEIGHED_STATES", "MAX_WIDE_VARIABLES", "MAX_WIDTH_VARIABLES", "MIN_BRACKET_SECONDS",
-    "MIN_SUPPORT_SECONDS", "NORM_BOUND", "NUM_WEIGHTS", "PLAIN_PROJECTION_SHARE", "PROJECTION_SHARE",
-    "SECONDS_PER_DEPENDENCY", "STRONG_DEPENDENCIES", "SUPPORT_GROWTH", "SUPPORT_SHARE", "TEMPERED_EXCESS",
-    "TEMPERED_SHARE", "TOLERANCE", "TRIAL_SHARE", "UPDATES_PER_SECOND", "USELESS_SUPPORT", "WEAK_DEPENDENCIES",
-    "WIDE_PROJECTION_SHARE", "WIDE_UNARIES", "WIDE_UNARIES_OF_TWO_STATES", "WIDTH_BOUND",
+    "CERTIFICATE_SHARE", "CERTIFIED_ACCURACY", "COUNTED_MARGINALS_SHARE", "COUNTING_PATIENCE", "DENSE_SHARE",
+    "DEPENDENCY_SHARE", "EXACT_ESTIMATE_SHARE", "EXACT_RUN_SHARE", "FEW_WEIGHTS", "FIRST_SUPPORT_SHARE",
+    "HARD_SHARE", "MANY_NEIGHBORS", "MAX_COUNTED_VARIABLES", "MAX_CUBE_ENTRIES", "MAX_ENCODED_ENTRIES",
+    "MAX_NORM_VARIABLES", "MAX_SUPPORT_SECONDS", "MAX_WEIGHED_STATES", "MAX_WIDE_VARIABLES", "MAX_WIDTH_VARIABLES",
+    "MIN_BRACKET_SECONDS", "MIN_SUPPORT_SECONDS", "NORM_BOUND", "NUM_WEIGHTS", "PLAIN_PROJECTION_SHARE",
+    "PROJECTION_SHARE", "SECONDS_PER_DEPENDENCY", "STRONG_DEPENDENCIES", "SUPPORT_GROWTH", "SUPPORT_SHARE",
+    "TEMPERED_EXCESS", "TEMPERED_SHARE", "TOLERANCE", "TRIAL_SHARE", "UPDATES_PER_SECOND", "USELESS_SUPPORT",
+    "WEAK_DEPENDENCIES", "WIDE_PROJECTION_SHARE", "WIDE_UNARIES", "WIDE_UNARIES_OF_TWO_STATES", "WIDTH_BOUND",
 ]  # fmt: skip
 
 # -- auto.py and choice.py: the automatic choice ---------------------------------------------------------------------
@@ -120,3 +121,21 @@ MAX_WEIGHED_STATES = 1 << 21
 #: Share of the weights that is effective, below which draws of the projected model are hardly ones of the original.
 #: Not measured.
 FEW_WEIGHTS = 0.1
+
+# -- weighted_formula.py ---------------------------------------------------------------------------------------------
+
+#: Cubes of a table, among which those that are needed are looked for: hundredths of a second. Not measured.
+MAX_CUBE_ENTRIES = 1 << 17
+
+# -- ganak.py, and its part of choice.py. `benchmarks/engines.py` has the files counted, and the seconds --------------
+
+#: Table entries that are encoded at most: about ten seconds. Not measured by a script.
+MAX_ENCODED_ENTRIES = 1_000_000
+#: Share of the time left for counting marginals; the rest is for beliefs where they are not counted. Not measured.
+COUNTED_MARGINALS_SHARE = 0.9
+#: Share of the time within which ``auto`` gives up counting, so that another method can answer. Not measured.
+COUNTING_PATIENCE = 0.5
+#: Share of all edges and factors that must forbid something, for ``auto`` to count. Not measured.
+HARD_SHARE = 0.5
+#: Variables at most, for ``auto`` to count: lattices of more forbid much, too, and chains do better. Not measured.
+MAX_COUNTED_VARIABLES = 5000
