@@ -48,7 +48,8 @@ METHODS = {
 }  # fmt: skip
 # Models for which a route of `most_probable` is made.
 ROUTES = {
-    "auto": MIXED, "exact": MIXED, "cut": WEAK, "messages": LABELS, "expansion": LABELS, "search": MIXED,
+    "auto": MIXED, "exact": MIXED, "cut": WEAK, "messages": LABELS, "expansion": LABELS, "swap": LABELS,
+    "search": MIXED,
 }  # fmt: skip
 CASES = {
     "README": f"fastmix.infer({STRONG}, seed=1)",

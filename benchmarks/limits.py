@@ -326,7 +326,7 @@ def bracket(asked: Asked) -> Call:
 
 
 def most_probable(asked: Asked) -> Call:
-    method = ["auto", "auto", "exact", "cut", "expansion", "search"][asked.rng.integers(6)]
+    method = ["auto", "auto", "exact", "cut", "expansion", "swap", "search"][asked.rng.integers(7)]
     return lambda: fastmix.most_probable(
         asked.model, method=method, memory_limit=asked.memory, seed=asked.seed, **asked.common
     )

@@ -68,7 +68,7 @@ def calls_of(model: MarkovRandomField) -> Iterator[tuple[str, Call]]:
     yield "log z", partial(fastmix.log_z, model)
     yield "gradients", partial(differentiated, model, thetas)
     yield "map", partial(fastmix.most_probable, model, seed=1)
-    for method in ("cut", "messages", "expansion", "search"):
+    for method in ("cut", "messages", "expansion", "swap", "search"):
         yield f"map {method}", partial(fastmix.most_probable, model, method=method, seed=1, time_limit=1.0)
     yield "bracket", partial(fastmix.bracket, model, seed=1)
     for confidence in (None, 0.95):

@@ -293,9 +293,9 @@ def _warm_certify(models: TinyModels) -> None:
 
 def _warm_map(models: TinyModels) -> None:
     """Look for the most probable configuration, by each of the ways that have kernels."""
-    kinds = (models.mixed, models.attractive, models.potts, models.attractive_potts, models.uneven, models.triples)
-    for model in (*kinds, models.shared_potts, models.shared):
-        for method in ("auto", "cut", "messages", "expansion", "search"):
+    kinds = (models.mixed, models.attractive, models.star, models.potts, models.attractive_potts, models.uneven)
+    for model in (*kinds, models.triples, models.shared_potts, models.shared):
+        for method in ("auto", "cut", "messages", "expansion", "swap", "search"):
             with suppress(fastmix.FastmixError):  # not every method is for every model
                 fastmix.most_probable(model, method=method, seed=0, time_limit=SHORT_TIME_LIMIT, progress=None)
 

@@ -1,4 +1,4 @@
-"""Minimum cuts and expansion moves: the flow, what stops it, and the proof that comes with a cut."""
+"""Minimum cuts: the flow on lattices and on any graph, what stops it, and the proof that comes with a cut."""
 
 from __future__ import annotations
 
@@ -9,22 +9,9 @@ import pytest
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import maximum_flow
 
-from fastmix import MarkovRandomField, graphs, most_probable
-from fastmix._clock import Clock, OutOfTimeError
-from fastmix.errors import UnfitMethodError
-from fastmix.modes import cuts
-
-
-class Ended(Clock):
-    """A clock whose limit has passed after it was asked a number of times."""
-
-    def __init__(self, questions: int) -> None:
-        super().__init__(1.0)
-        self.questions = questions
-
-    def past(self, share: float = 1.0) -> bool:
-        self.questions -= 1
-        return self.questions < 0
+from contexts import Ended
+from fastmix import graphs
+from fastmix.modes import cuts, flows
 
 
 def problem(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -46,9 +33,40 @@ def value(gain: np.ndarray, edges: np.ndarray, coupling: np.ndarray, states: np.
     return float(gain @ states + coupling @ (states[i] == states[j]))
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_cuts_against_enumeration(seed: int) -> None:
-    gain, edges, coupling = problem(seed)
+def lattice_problem(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same on parts of lattices: few steps lead from every node to its neighbors."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 12))
+    steps = rng.choice(np.arange(1, n), size=min(n - 1, int(rng.integers(1, 4))), replace=False)
+    pairs = np.array([(i, i + step) for step in steps for i in range(n - step)])
+    pairs = pairs[rng.random(len(pairs)) < 0.9]
+    edges = np.concatenate([pairs, pairs[: len(pairs) // 3, ::-1]]).reshape(-1, 2)
+    gain, _, _ = problem(seed)
+    return np.resize(gain, n), edges, np.abs(gain).max() * rng.exponential(size=len(edges))
+
+
+@pytest.fixture(params=["lattice", "arcs"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to push flow: on lattices, and over lists of arcs."""
+    monkeypatch.setattr(flows, "MAX_LATTICE_ROOM", 1000 if request.param == "lattice" else 0)
+    monkeypatch.setattr(flows, "MAX_LATTICE_STEPS", 60)
+    return str(request.param)
+
+
+def test_lattices_are_known() -> None:
+    grid = graphs.grid_edges(20, 30)
+    assert isinstance(flows.flow_on(600, grid), flows.LatticeFlow)
+    assert isinstance(flows.flow_on(600, grid[::-1, ::-1]), flows.LatticeFlow)
+    assert isinstance(flows.flow_on(600, grid[::7]), flows.ArcFlow)
+    assert isinstance(flows.flow_on(600, graphs.erdos_renyi_edges(600, 0.02, seed=0)), flows.ArcFlow)
+    assert isinstance(flows.flow_on(3, np.zeros((0, 2), dtype=np.int64)), flows.ArcFlow)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_cuts_against_enumeration(seed: int, kind: str) -> None:
+    gain, edges, coupling = problem(seed) if seed % 2 else lattice_problem(seed)
+    if len(edges):
+        assert isinstance(flows.flow_on(len(gain), edges), flows.LatticeFlow) == (kind == "lattice")
     states, missed = cuts.minimum_cut(gain, edges, coupling)
     every = np.array(list(np.ndindex(*[2] * len(gain))))
     best = max(value(gain, edges, coupling, x) for x in every)
@@ -57,6 +75,7 @@ def test_cuts_against_enumeration(seed: int) -> None:
     assert missed == 0.0
 
 
+@pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("seed", range(6))
 def test_cuts_of_larger_graphs_against_whole_numbers(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -74,11 +93,12 @@ def test_cuts_of_larger_graphs_against_whole_numbers(seed: int) -> None:
     assert value(gain, edges, coupling, states) == best
 
 
+@pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("seed", range(40))
 def test_a_flow_that_is_stopped_says_what_may_be_missed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     gain, edges, coupling = problem(seed)
     best = value(gain, edges, coupling, cuts.minimum_cut(gain, edges, coupling)[0])
-    monkeypatch.setattr(cuts, "ARCS_PER_CALL", 1)
+    monkeypatch.setattr(flows, "ARCS_PER_CALL", 1)
     for questions in (0, 1, 3, 10):
         states, missed = cuts.minimum_cut(gain, edges, coupling, Ended(questions))
         assert value(gain, edges, coupling, states) + missed >= best - 1e-12 * abs(best)
@@ -87,54 +107,26 @@ def test_a_flow_that_is_stopped_says_what_may_be_missed(seed: int, monkeypatch: 
     assert value(gain, edges, coupling, resumed) == pytest.approx(best)
 
 
+@pytest.mark.usefixtures("kind")
 def test_a_proof_for_another_cut_would_be_noticed() -> None:
     gain, edges, coupling = problem(3)
     assert len(edges)
-    residual, reached = np.repeat(coupling, 2), gain > 0
-    worst = cuts._missed(gain, edges, coupling, gain, residual, reached)  # nothing flows yet
-    best = value(gain, edges, coupling, cuts.minimum_cut(gain, edges, coupling)[0])
-    assert value(gain, edges, coupling, reached.astype(int)) + worst >= best > value(gain, edges, coupling, reached)
+    flow = flows.flow_on(len(gain), edges)
+    best = value(gain, edges, coupling, flow.push(gain, coupling).astype(int))
+    wrong = gain > 0
+    assert value(gain, edges, coupling, wrong) < best
+    missed = flow.missed(gain, coupling, wrong)
+    assert value(gain, edges, coupling, wrong) + missed >= best - 1e-12 * abs(best)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_tables_of_expansion_moves_are_checked_one_label_at_a_time(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(seed)
-    k, edges = int(rng.integers(2, 5)), graphs.cycle_edges(5)
-    points = rng.normal(size=k)
-    metric = -np.minimum(np.abs(points[:, None] - points), 1.0)
-    tables = np.array([metric * rng.exponential() for _ in edges])
-    if seed % 2:
-        tables[rng.integers(len(edges))] += rng.normal(scale=2.0, size=(k, k))
-    model = MarkovRandomField(np.full(5, k), rng.normal(size=5 * k), edges, tables.reshape(-1))
-    slack = min(
-        t[a, b] + t[c, c] - t[a, c] - t[c, b] for t in tables for a in range(k) for b in range(k) for c in range(k)
-    )
-    for most in (1, 20, 1 << 20):
-        monkeypatch.setattr(cuts, "MAX_CHECKED_NUMBERS", most)
-        if slack >= -1e-12:
-            cuts.check_expansion(model)
-        else:
-            with pytest.raises(UnfitMethodError):
-                cuts.check_expansion(model)
-    with pytest.raises(OutOfTimeError):
-        cuts.check_expansion(model, Ended(0))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_expansion_moves_without_a_check_of_the_tables(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any table: a move is made only if it is a gain, and moves are counted."""
-    rng = np.random.default_rng(seed)
-    k, edges = 3, graphs.grid_edges(3, 3)
-    model = MarkovRandomField(np.full(9, k), rng.normal(size=9 * k), edges, rng.normal(size=len(edges) * k * k))
-    start = rng.integers(0, k, 9)
-    states, moves = cuts.best_expansion(model, start)
-    assert moves >= k
-    assert model.log_weight(states) >= model.log_weight(start)
-
-    def late(*_: object) -> None:
-        raise OutOfTimeError
-
-    monkeypatch.setattr("fastmix.modes.expansion_route.check_expansion", late)
-    result = most_probable(model, method="expansion", seed=0)
-    assert result.stats["moves"]["expansions"] >= k
-    assert result.log_weight == pytest.approx(model.log_weight(result.states))
+@pytest.mark.usefixtures("kind")
+def test_a_flow_is_used_for_one_cut_after_another() -> None:
+    _, edges, _ = lattice_problem(7)
+    n = int(edges.max()) + 1
+    flow = flows.flow_on(n, edges)
+    rng = np.random.default_rng(7)
+    for _ in range(5):
+        gain = rng.normal(size=n)
+        coupling = rng.exponential(size=len(edges))
+        expected, _ = cuts.minimum_cut(gain, edges, coupling)
+        assert np.array_equal(flow.push(gain, coupling), expected == 1)

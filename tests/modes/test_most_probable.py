@@ -18,8 +18,9 @@ from fastmix.errors import ImpossibleEvidenceError, ImpossibleModelError, ModelE
 from fastmix.instances import ising_grid, ising_random, potts_grid, random_tables
 from fastmix.marginals import best_states
 from fastmix.modes import exact_route, message_route
-from fastmix.modes.cuts import check_expansion, minimum_cut
+from fastmix.modes.cuts import minimum_cut
 from fastmix.modes.dual_messages import DualMessages
+from fastmix.modes.label_moves import check_expansion
 from fastmix.modes.mode_run import ModeRun, term_ranges
 from fastmix.modes.search_route import SearchRoute
 from fastmix.results import Status

@@ -190,7 +190,7 @@ def temper(
 @takes(
     "most_probable",
     "memory_limit seed time_limit",
-    method="auto, or what it tries in this order: cut, exact, messages, expansion, search.",
+    method="auto, or what it tries in this order: cut, exact, messages, toulbar2, expansion, swap, search.",
     tol="Gap to the largest log-weight that is good enough.",
 )
 def map_(

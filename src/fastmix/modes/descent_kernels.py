@@ -139,7 +139,8 @@ def add_row(target, count, table, start, weight, state, by_rows, num_other):
 def descend_shared(x, variables, tables, max_sweeps):
     """As :func:`descend`, for one configuration x (n,) of a model of pairs that shares tables.
 
-    The arrays are those of :mod:`fastmix.modes.pattern_arrays`.
+    The arrays are those of :mod:`fastmix.modes.pattern_arrays`. A variable none of whose neighbors has changed since it
+    was looked at last is left alone.
     """
     unary, unary_starts, indptr, neighbors, edge_ids = variables
     patterns, starts, of_edge, turned, weights, next_weights = tables
@@ -148,9 +149,13 @@ def descend_shared(x, variables, tables, max_sweeps):
     for i in range(n):
         widest = max(widest, unary_starts[i + 1] - unary_starts[i])
     logits = np.empty(widest)
+    is_open = np.ones(n, dtype=np.bool_)
     for _ in range(max_sweeps):
         changed = False
         for i in range(n):
+            if not is_open[i]:
+                continue
+            is_open[i] = False
             base = uint64(unary_starts[i])
             count = uint64(unary_starts[i + 1]) - base
             for s in range(count):
@@ -173,5 +178,7 @@ def descend_shared(x, variables, tables, max_sweeps):
             if best != uint64(x[i]):
                 x[i] = best
                 changed = True
+                for k in range(indptr[i], indptr[i + 1]):
+                    is_open[neighbors[k]] = True
         if not changed:
             break

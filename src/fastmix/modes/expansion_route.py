@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from fastmix._clock import OutOfTimeError
-from fastmix.modes.cuts import best_expansion, check_expansion
+from fastmix.modes.label_moves import best_expansion, check_expansion
 from fastmix.modes.message_route import tighten
 from fastmix.modes.mode_run import ModeRun
 from fastmix.modes.tuning import SHARE_OF_CHECK, SHARE_OF_EXPANSION
@@ -14,7 +14,7 @@ __all__ = ["ExpansionRoute"]
 
 
 class ExpansionRoute:
-    """Moves from the best configuration, for attractive models of several labels; a search goes on from there."""
+    """Moves from the best configuration, for several labels whose tables are metrics; a search goes on from there."""
 
     name = "expansion"
     is_final = False
@@ -22,7 +22,7 @@ class ExpansionRoute:
     def find(self, run: ModeRun) -> None:
         """Offer what expansion moves lead to; an UnfitMethodError for other models.
 
-        Tables that there was no time to check count as attractive. A move is only made if it is a gain, so that this
+        Tables that there was no time to check count as metrics. A move is only made if it is a gain, so that this
         decides how good the moves are and nothing else.
         """
         run.clock.check()

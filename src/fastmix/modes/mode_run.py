@@ -12,6 +12,7 @@ from fastmix._memory import available_memory
 from fastmix.graphs.components import label_components
 from fastmix.marginals import best_states
 from fastmix.model import MarkovRandomField
+from fastmix.model.flat import reduce_tables
 from fastmix.modes.descents import SearchArrays, search_arrays
 from fastmix.modes.dual_messages import DualMessages
 from fastmix.modes.pattern_arrays import pattern_tables, variables_of
@@ -69,6 +70,7 @@ class ModeRun:
         self.moves: dict[str, int] = {}
         self.engines: dict[str, str] = {}
         self.is_alone = False
+        self._alone: IntArray | None = None  # the best states of the unaries, until a descent has begun there
         self._arrays: SearchArrays | None = None
         self._dual_messages: DualMessages | None = None
 
@@ -180,11 +182,15 @@ class ModeRun:
     # -- what all routes begin with -----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The best states of the unaries, and a descent from there: an answer, whatever takes too long afterwards."""
-        states = best_states(self.model, self.model.log_unary)
-        self.offer(states)
-        if not self.clock.past():
-            self.descend(states)
+        """Offer the best states of the unaries: an answer, whatever takes too long afterwards."""
+        self._alone = best_states(self.model, self.model.log_unary)
+        self.offer(self._alone)
+
+    def start_descent(self) -> None:
+        """Descend from the best states of the unaries, once, if there is time."""
+        if self._alone is not None and not self.clock.past():
+            self.descend(self._alone)
+        self._alone = None
 
     def descend(self, states: IntArray) -> IntArray:
         """Set single variables of a configuration to their best states until nothing changes, and offer it."""
@@ -229,4 +235,4 @@ def _ranges(values: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArr
     smallest = values
     if values.min() == -np.inf:
         smallest = np.where(values > -np.inf, values, np.inf)
-    return np.maximum.reduceat(values, offsets[:-1]), np.minimum.reduceat(smallest, offsets[:-1])
+    return reduce_tables(np.maximum, values, offsets), reduce_tables(np.minimum, smallest, offsets)

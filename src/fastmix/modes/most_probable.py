@@ -47,7 +47,7 @@ class MostProbableResult(Result):
         No configuration that agrees with the evidence has a larger log-weight.
     exact : bool
         Whether no configuration has a larger log-weight, up to the rounding of sums.
-    method : {"exact", "cut", "messages", "toulbar2", "expansion", "search"}
+    method : {"exact", "cut", "messages", "toulbar2", "expansion", "swap", "search"}
     status : Status
         ``ok`` where the answer is exact or the gap is within the tolerance asked for, otherwise ``not_converged``.
     stats, provenance : mapping
@@ -155,11 +155,12 @@ def most_probable(
     method : str
         ``cut``, a minimum cut, exact for binary models of any size whose couplings can all be satisfied at once;
         ``exact`` by the junction tree; ``messages``, tree-reweighted ones, for models of pairs; ``toulbar2``, a solver
-        that searches a tree for a proof (extra ``map``); ``expansion`` moves for attractive models of several labels;
-        ``search`` for any model: messages, descents, and chains that cool down. All of them begin with a descent from
-        the best states of the unaries, so that there is an answer when the time is over. ``auto`` takes a cut where
-        that fits, else exact inference within the memory and time there are, else messages, and where these leave a gap
-        toulbar2 where it is installed, expansion moves where these fit, and a search.
+        that searches a tree for a proof (extra ``map``); ``expansion`` moves for labels whose tables are metrics,
+        ``T(a, b) + T(c, c) >= T(a, c) + T(c, b)``, and ``swap`` moves where that holds for a = b; ``search`` for any
+        model: messages, descents, and chains that cool down. All of them begin with the best states of the unaries, and
+        but for a cut with a descent from there, so that there is an answer when the time is over. ``auto`` takes a cut
+        where that fits, else exact inference within the memory and time there are, else messages, and where these leave
+        a gap toulbar2 where it is installed, expansion or swap moves where these fit, and a search.
     tol : float
         Gap at which the answer is good enough, in units of the log-weight; a search goes on until then.
     memory_limit : float, optional
@@ -173,9 +174,9 @@ def most_probable(
     Returns
     -------
     MostProbableResult
-        ``stats["moves"]`` counts what was done: descents, cuts, eliminations (exact inference), expansions, passes of
-        messages, nodes of toulbar2 and rounds of annealing. Where toulbar2 was used, the options in the provenance have
-        its version.
+        ``stats["moves"]`` counts what was done: descents, cuts, eliminations (exact inference), expansions, swaps,
+        passes of messages, nodes of toulbar2 and rounds of annealing. Where toulbar2 was used, the options in
+        the provenance have its version.
 
     Raises
     ------

@@ -17,6 +17,7 @@ from fastmix.modes.expansion_route import ExpansionRoute
 from fastmix.modes.message_route import MessageRoute
 from fastmix.modes.mode_run import ModeRun
 from fastmix.modes.search_route import SearchRoute
+from fastmix.modes.swap_route import SwapRoute
 from fastmix.modes.toulbar2_route import Toulbar2Route
 
 __all__ = ["AUTO_ORDER", "ROUTES", "Route", "check_route", "find_by_route", "register_route"]
@@ -34,7 +35,7 @@ class Route(Protocol):
         """Whether ``auto`` ends with what the route finds; otherwise it goes on from there."""
 
     def find(self, run: ModeRun) -> None:
-        """Offer configurations and bounds to a run, which has one from a descent, until that is over.
+        """Offer configurations and bounds to a run, which has one to begin with, until that is over.
 
         Raises
         ------
@@ -50,7 +51,7 @@ R = TypeVar("R", bound=Route)
 ROUTES: Registry[Route] = Registry("route", "fastmix.routes", reserved=("auto",))
 
 #: What ``auto`` tries, one after another.
-AUTO_ORDER = ("cut", "exact", "messages", "toulbar2", "expansion", "search")
+AUTO_ORDER = ("cut", "exact", "messages", "toulbar2", "expansion", "swap", "search")
 
 
 def register_route(route: R) -> R:
@@ -85,6 +86,7 @@ register_route(CutRoute())
 register_route(MessageRoute())
 register_route(Toulbar2Route())
 register_route(ExpansionRoute())
+register_route(SwapRoute())
 register_route(SearchRoute())
 
 
@@ -97,7 +99,8 @@ def check_route(name: object) -> None:
 def find_by_route(name: str, run: ModeRun) -> str:
     """The name of the route by which a configuration was found: the one asked for, or that with which ``auto`` ended.
 
-    All of them begin with a descent, so that there is an answer when the time is over.
+    All begin with the best states of the unaries and, but for a cut, which is fast, with a descent from there, so that
+    there is an answer when the time is over.
     """
     if not run.model.num_variables:
         run.settle(np.zeros(0, dtype=np.int64))
@@ -105,11 +108,15 @@ def find_by_route(name: str, run: ModeRun) -> str:
     run.is_alone = name != "auto"
     run.begin()
     if run.is_alone:
+        if name != "cut":
+            run.start_descent()
         with contextlib.suppress(OutOfTimeError):  # what the descent found is the answer then
             ROUTES[name].find(run)
         return name
     for candidate in AUTO_ORDER[:-1]:
         route = ROUTES[candidate]
+        if candidate != "cut":
+            run.start_descent()
         try:
             route.find(run)
         except (OutOfTimeError, UnfitMethodError, ResourceError):

@@ -7,17 +7,17 @@ sums are known. What compiled code uses stands in the files of the kernels.
 from __future__ import annotations
 
 __all__ = [
-    "ARCS_PER_CALL", "ATTRACTIVE_SLACK", "BUCKET_BYTES_PER_ENTRY", "BUCKET_SECONDS_PER_ENTRY", "CHOICES_PER_SECOND",
-    "COLDEST", "COLDEST_SPINS", "COST_ROUNDING", "DESCENT_SECONDS", "DUAL_WINDOW", "ENTRIES_PER_CALL",
-    "ENTRIES_PER_SECOND", "EXPANSION_GAIN", "FEW_SWEEPS_PER_CALL", "FIRST_SWEEPS_OF_SPINS", "HOTTEST",
-    "HOTTEST_SPINS", "LEAST_DUAL_GAIN", "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "LOOKS_PER_CALL",
-    "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS", "MAX_COST_ENTRIES", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES",
-    "MAX_MODES", "MAX_OPEN_CASES", "MAX_RESTARTS", "MAX_SHARE_OF_READ", "MAX_STATES_OF_CHAINS", "MAX_SUM_OF_COSTS",
-    "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "MIN_TOULBAR2_SECONDS", "NEGLIGIBLE_MISS", "NUM_CHAINS",
-    "NUM_TEMPERATURES", "OVERRUN", "READS_PER_LENGTH", "REHEATED", "SHARE_BEFORE_HURRY", "SHARE_OF_CHECK",
-    "SHARE_OF_CLIMBS", "SHARE_OF_DOUBTFUL_ELIMINATION", "SHARE_OF_ELIMINATION", "SHARE_OF_ELIMINATION_OF_SOME",
-    "SHARE_OF_EXPANSION", "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "SHARE_OF_TOULBAR2", "STEPS_OF_SIMPLE_TABLES",
-    "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
+    "ARCS_PER_CALL", "BUCKET_BYTES_PER_ENTRY", "BUCKET_SECONDS_PER_ENTRY", "CHOICES_PER_SECOND", "COLDEST",
+    "COLDEST_SPINS", "COST_ROUNDING", "COUPLING_TOLERANCE", "DESCENT_SECONDS", "DUAL_WINDOW", "ENTRIES_PER_CALL",
+    "ENTRIES_PER_SECOND", "FEW_SWEEPS_PER_CALL", "FIRST_SWEEPS_OF_SPINS", "HOTTEST", "HOTTEST_SPINS", "LEAST_DUAL_GAIN",
+    "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "LEAST_MOVE_GAIN", "LOOKS_PER_CALL", "MAX_CHECKED_NUMBERS",
+    "MAX_CONSTANT_STARTS", "MAX_COST_ENTRIES", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES", "MAX_LATTICE_ROOM",
+    "MAX_LATTICE_STEPS", "MAX_MODES", "MAX_OPEN_CASES", "MAX_RESTARTS", "MAX_SHARE_OF_READ", "MAX_STATES_OF_CHAINS",
+    "MAX_SUM_OF_COSTS", "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "METRIC_SLACK", "MIN_TOULBAR2_SECONDS",
+    "NEGLIGIBLE_MISS", "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "READS_PER_LENGTH", "REHEATED",
+    "SHARE_BEFORE_HURRY", "SHARE_OF_CHECK", "SHARE_OF_CLIMBS", "SHARE_OF_DOUBTFUL_ELIMINATION", "SHARE_OF_ELIMINATION",
+    "SHARE_OF_ELIMINATION_OF_SOME", "SHARE_OF_EXPANSION", "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "SHARE_OF_TOULBAR2",
+    "STEPS_OF_SIMPLE_TABLES", "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
 ]  # fmt: skip
 
 # -- mode_run.py ----------------------------------------------------------------------------------------------------
@@ -134,18 +134,31 @@ ENTRIES_PER_SECOND = 3e8
 #: Seconds that all descents together may take, if each made ten sweeps.
 DESCENT_SECONDS = 1.0
 
-# -- cuts.py --------------------------------------------------------------------------------------------------------
+# -- flows.py. `benchmarks/labels.py` has the seconds of minimum cuts -------------------------------------------------
 
 #: Arcs looked at before the clock is: about a tenth of a second. Not measured by a script.
 ARCS_PER_CALL = 1 << 23
 #: What may be missed by rounding, relative to the sum of all capacities. A bound, not measured.
 NEGLIGIBLE_MISS = 1e-13
-#: By how much a table may miss being attractive, relative to its entries: rounding.
-ATTRACTIVE_SLACK = 1e-9
-#: Relative gain of a log-weight from which on an expansion move counts: more than rounding.
-EXPANSION_GAIN = 1e-12
-#: Numbers at once in the check of expansion moves: hundredths of a second, 8 MiB. Not measured.
-MAX_CHECKED_NUMBERS = 1 << 20
+#: Different distances between the numbers of neighbors, at most, for a graph to count as a lattice: as many as those
+#: of a grid of three dimensions with all diagonals.
+MAX_LATTICE_STEPS = 13
+#: Arcs that a lattice has room for, at most, for each of those that are there.
+MAX_LATTICE_ROOM = 4
+
+# -- cuts.py --------------------------------------------------------------------------------------------------------
+
+#: A coupling this small, relative to the largest entry of its table, is rounding. A bound, not measured.
+COUPLING_TOLERANCE = 1e-12
+
+# -- label_moves.py, expansion_route.py, swap_route.py. `benchmarks/labels.py` has energies and seconds ---------------
+
+#: By how much a table may miss being a metric, relative to its entries: rounding.
+METRIC_SLACK = 1e-9
+#: Relative gain of a log-weight from which on a move counts: more than rounding.
+LEAST_MOVE_GAIN = 1e-12
+#: Numbers at once in the check of moves: hundredths of a second. Not measured.
+MAX_CHECKED_NUMBERS = 1 << 24
 
 # -- allowed.py -----------------------------------------------------------------------------------------------------
 
