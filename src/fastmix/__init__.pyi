@@ -453,6 +453,7 @@ def infer(
     num_sweeps: int | None = None,
     burn_in: int | None = None,
     accuracy: float | None = None,
+    num_draws: int = 0,
     moves: Literal["auto"] | Sequence[str] = "auto",
     confidence: float = 0.95,
     checkpoint: str | None = None,
@@ -1196,6 +1197,7 @@ def temper(
     num_sweeps: int | None = None,
     burn_in: int | None = None,
     accuracy: float | None = None,
+    num_draws: int = 0,
     moves: Literal["auto"] | Sequence[str] = "auto",
     confidence: float = 0.95,
     checkpoint: str | None = None,
@@ -1234,6 +1236,10 @@ def temper(
     accuracy : float, optional
         Error at which the run ends, for all probabilities, with 95 % confidence for each. The intervals are
         approximate; ``num_sweeps``, a million by default, and ``time_limit`` still hold.
+    num_draws : int
+        Configurations kept of every ladder at its highest rung, the model itself, evenly over the sweeps that are
+        averaged; where the time limit decides how many sweeps there are, as many as it turns out to allow, at most
+        this. They are ``draws`` of the result, which ``expect``, ``variance`` and ``estimate`` average over.
     moves : "auto" or sequence of {"houdayer"}
         Moves beside Gibbs sweeps: auto, none or houdayer. With ``houdayer`` two ladders exchange clusters of variables
         in which they differ; ``auto`` takes it for graphs of at most six neighbors per variable on average.

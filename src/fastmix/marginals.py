@@ -320,7 +320,7 @@ class InferenceResult(Result):
     def _configurations(self) -> NDArray[Any]:
         """Configurations (chains, draws, n) to average over; a ValueError where there are none."""
         raise ValueError(
-            f"{self.method} kept no draws to average over: run sample() with num_draws, or the method exact"
+            f"{self.method} kept no draws to average over: run sample() or temper() with num_draws, or the method exact"
         )
 
     def expanded(self, reduction: Reduction) -> Self:

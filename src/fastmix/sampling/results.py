@@ -134,11 +134,7 @@ class SampleResult(ChainResult):
 
     def to_arviz(self) -> Any:
         """The draws as ArviZ's data object (extra ``interop``); the run must have kept some (``num_draws``)."""
-        from fastmix.interop.arviz import to_arviz
-
-        if self.draws is None:
-            raise ValueError("to_arviz needs draws: run sample() with num_draws")
-        return to_arviz(self.draws, self.model)
+        return _arviz_data(self)
 
     def expansion(self, reduction: Reduction) -> dict[str, Any]:
         """The fields for the original model; the reduction is kept for :meth:`intervals`."""
@@ -170,6 +166,8 @@ class TemperedResult(ChainResult):
         99.73 %, with one over the number of round trips as for ``std_error``.
     states : int array (ladders, n)
         Where the replicas at the highest rung ended.
+    draws : int array (ladders, draws, n), or None
+        Configurations at the highest rung that were kept (``num_draws``).
     """
 
     #: ``log_z_lower <= log Z`` with at least this probability, however badly anything mixed
@@ -179,6 +177,10 @@ class TemperedResult(ChainResult):
     round_trips: IntArray  #: (num_ensembles,)
 
     advice_by_status: ClassVar[Mapping[Status, str]] = {Status.NOT_MIXED: _NOT_TRAVELED}
+
+    def to_arviz(self) -> Any:
+        """The draws as ArviZ's data object (extra ``interop``), a chain for every ladder, where some were kept."""
+        return _arviz_data(self)
 
     def drawings(self) -> dict[str, Callable[[Any], Any]]:
         """The drawings of every result of chains, with ``ladder``: how often exchanges between rungs are rejected."""
@@ -191,6 +193,15 @@ class TemperedResult(ChainResult):
         """The contents of every result of chains, with the confidence of the bound on log Z, and the ladder."""
         own = ("log_z_confidence", "positions", "rejection", "round_trips")
         return {**super().contents(), **{name: getattr(self, name) for name in own}}
+
+
+def _arviz_data(result: ChainResult) -> Any:
+    """The draws of a result as ArviZ's data object; a ValueError where there are none."""
+    from fastmix.interop.arviz import to_arviz
+
+    if result.draws is None:
+        raise ValueError("to_arviz needs draws: run sample() or temper() with num_draws")
+    return to_arviz(result.draws, result.model)
 
 
 def bias_bounds(model: MarkovRandomField, burn_in: int, schedule: str, dependency: Dependency) -> FloatArray:

@@ -73,6 +73,11 @@ class Capacity:
         sums = BYTES_PER_SUM * ensembles * len(model.log_unary)
         what = f"num_ensembles {ensembles}" if self.plan.num_ensembles else f"a ladder of {num_replicas} rungs"
         check_memory(bytes_each * num_replicas + sums, what, "run fewer ensembles, or fewer replicas")
+        ladders = ensembles * self.ladder.per_ensemble
+        drawn = 2.0 * self.plan.num_draws * ladders * structure.num_variables
+        check_memory(
+            drawn, f"num_draws {self.plan.num_draws} of {ladders} ladders", "keep fewer, or run fewer ensembles"
+        )
         return max(3, int(min(MAX_RUNGS, available_memory() / 2 / bytes_each)))
 
     def rungs_in_time(self, seconds_each: float) -> int:

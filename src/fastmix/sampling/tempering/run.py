@@ -75,6 +75,8 @@ class LadderRun:
         Sums over the batches so far, with one chain for every ensemble.
     pairs : float array, or None
         Sums over the pairs of states of all edges, where edge marginals are wanted.
+    draws : list of uint8 arrays (ladders, n)
+        Configurations at the highest rung that were kept.
     phases : list of Phase
         What is known of configurations of large weight.
     burned, updates : int
@@ -95,6 +97,8 @@ class LadderRun:
         self._rng = context.rng("phases")
         self.statistics = BatchStatistics(len(model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
         self.pairs = np.zeros(len(model.log_pairwise)) if context.edge_marginals else None
+        self.draws: list[NDArray[np.uint8]] = []  # (ladders, n) each
+        self._draw_every = 0  # rounds between two of them; 0 where none are kept
         self.burned = 0
         self.updates = 0
         self._seconds = 0.0  # of the rounds
@@ -283,6 +287,8 @@ class LadderRun:
         planned = self._planned_sweeps()
         self.statistics.expected_sweeps = planned
         pair_every = max(1, planned // EDGE_CONFIGURATIONS)
+        if plan.num_draws:
+            self._draw_every = max(1, planned // plan.num_draws)
         if self._saved is not None and self._done == 0 and self._is_accurate():
             return "accuracy"  # in an earlier process
         while plan.num_sweeps is None or self.statistics.num_sweeps < plan.num_sweeps:
@@ -326,16 +332,41 @@ class LadderRun:
         return length, share
 
     def _collect_rounds(self, wanted: int, share: float, pair_every: int) -> None:
-        """Run the rounds of a batch that are left, as far as the time goes, with pairs of states in between."""
+        """Run the rounds of a batch that are left, as far as the time goes, and keep pairs of states and draws."""
         is_short = False
         while self._done < wanted and not is_short:
             target = wanted - self._done
             if self.pairs is not None:
                 target = min(pair_every - self._done % pair_every, target)
+            if self._rounds_to_draw():
+                target = min(self._rounds_to_draw(), target)
             is_short = self._advance(target, collect=True, share=share) < target
+            self._keep_draw()
             if self.pairs is not None:
                 pair_clock = self._deciding.part(0.5, least=PAIR_SHARE)
                 self.ladder.chains.add_pairs(self.pairs, average=True, clock=pair_clock)
+
+    def _rounds_to_draw(self) -> int:
+        """Rounds until the next configurations are kept; 0 where no more are."""
+        if not self._draw_every or len(self.draws) >= self.plan.num_draws:
+            return 0
+        collected = self.statistics.num_sweeps + self._done
+        return max(1, self._draw_every * (len(self.draws) + 1) - collected)
+
+    def _keep_draw(self) -> None:
+        """Keep the configurations at the highest rung if that is due."""
+        if not self._draw_every or len(self.draws) >= self.plan.num_draws:
+            return
+        if self.statistics.num_sweeps + self._done >= self._draw_every * (len(self.draws) + 1):
+            self.draws.append(self.ladder.chains.get_top_states().astype(np.uint8))
+
+    def all_draws(self) -> NDArray[np.uint8] | None:
+        """The configurations that were kept, (ladders, draws, n); None where none were asked for."""
+        if not self.plan.num_draws:
+            return None
+        if not self.draws:
+            return np.zeros((self.ladder.num_ladders, 0, self.ladder.path.model.num_variables), dtype=np.uint8)
+        return np.stack(self.draws, axis=1)
 
     def _add_batch(self, num_rounds: int) -> None:
         """Add what was collected in so many rounds to the statistics."""
@@ -397,6 +428,8 @@ class LadderRun:
         parts |= {f"statistics_{name}": value for name, value in self.statistics.to_arrays().items()}
         if self.pairs is not None:
             parts["pairs"] = self.pairs.copy()
+        if self.draws:
+            parts["draws"] = np.stack(self.draws)
         return parts | {"facts": np.array(json.dumps(facts)), "positions": ladder.positions, "shifts": shifts}
 
     def restore(self, parts: dict[str, NDArray[Any]]) -> None:
@@ -420,6 +453,7 @@ class LadderRun:
         self.statistics.restore(_named(parts, "statistics_"))
         if self.pairs is not None:
             self.pairs = parts["pairs"].copy()
+        self.draws = list(parts["draws"]) if "draws" in parts else []
         self._ready = True
 
     # -- What the run says.

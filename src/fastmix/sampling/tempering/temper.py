@@ -56,6 +56,10 @@ class Tempered(Method):
     accuracy : float, optional
         Error at which the run ends, for all probabilities, with 95 % confidence for each. The intervals are
         approximate; ``num_sweeps``, a million by default, and ``time_limit`` still hold.
+    num_draws : int
+        Configurations kept of every ladder at its highest rung, the model itself, evenly over the sweeps that are
+        averaged; where the time limit decides how many sweeps there are, as many as it turns out to allow, at most
+        this. They are ``draws`` of the result, which ``expect``, ``variance`` and ``estimate`` average over.
     moves : "auto" or sequence of {"houdayer"}
         Moves beside Gibbs sweeps: auto, none or houdayer. With ``houdayer`` two ladders exchange clusters of variables
         in which they differ; ``auto`` takes it for graphs of at most six neighbors per variable on average.
@@ -84,6 +88,7 @@ class Tempered(Method):
     num_sweeps: int | None = None
     burn_in: int | None = None
     accuracy: float | None = None
+    num_draws: int = 0
     moves: Literal["auto"] | Sequence[str] = option("auto", parse=lambda text: _parse_moves(text))
     confidence: float = 0.95
     checkpoint: str | None = None
@@ -91,10 +96,13 @@ class Tempered(Method):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "confidence", check_share("confidence", self.confidence))
+        object.__setattr__(self, "num_draws", check_count("num_draws", self.num_draws, least=0))
         limits = {"num_replicas": (2, MAX_RUNGS), "num_ensembles": (2, None), "num_sweeps": (1, None)}
         for name, (least, most) in (limits | {"burn_in": (0, None)}).items():
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, check_count(name, value, least=least, most=most))
+        if self.num_sweeps is not None and self.num_draws > self.num_sweeps:
+            raise ValueError(f"num_draws must be at most num_sweeps, {self.num_sweeps}, got {self.num_draws}")
         if self.accuracy is not None:
             object.__setattr__(self, "accuracy", check_accuracy(self.accuracy))
         if self.checkpoint is not None:
@@ -209,7 +217,7 @@ class Tempered(Method):
         if num_sweeps is None and self.accuracy is not None:
             num_sweeps = MAX_SWEEPS_FOR_ACCURACY
         if num_sweeps is None and limit is None:
-            num_sweeps = TEMPERED_NUM_SWEEPS
+            num_sweeps = max(TEMPERED_NUM_SWEEPS, self.num_draws)
         burn_in = self.burn_in
         if burn_in is None and num_sweeps is not None:
             expected = num_sweeps if self.accuracy is None else min(num_sweeps, TEMPERED_NUM_SWEEPS)

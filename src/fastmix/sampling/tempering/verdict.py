@@ -102,6 +102,7 @@ def judge_run(
         rejection=exchanges.rejection,
         round_trips=trips,
         states=ladder.chains.get_top_states(),
+        draws=run.all_draws(),
     )
 
 
