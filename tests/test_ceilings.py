@@ -58,7 +58,7 @@ def test_a_verb_lives_in_the_file_of_its_name() -> None:
     """Those that open a context; ``warm_up`` cannot, because a module of the package would take its place."""
     verbs = [
         "ancestral_sample", "anneal", "bracket", "certify", "compare", "draw_exact", "infer", "learn", "log_z",
-        "fit_network",
+        "fit_network", "mutual_information", "sensitivity",
         "loopy_bp", "mean_field", "most_probable", "perfect_sample", "project", "sample", "score", "temper",
     ]  # fmt: skip
     homes = {name: getattr(fastmix, name).__module__.rpartition(".")[2] for name in verbs}

@@ -126,6 +126,8 @@ def calls() -> Iterator[tuple[str, Call]]:
     prepared = fastmix.prepare(pair, queries=[("rain", "street")])
     yield "ask", partial(prepared.ask, [{"rain": "yes"}, {}], most_probable=True, num_draws=2, seed=1)
     yield "log_z", partial(fastmix.log_z, pair)
+    yield "sensitivity", partial(fastmix.sensitivity, pair, "rain", evidence={"street": "wet"})
+    yield "mutual_information", partial(fastmix.mutual_information, pair)
     chains = [[[0.5], [1.0], [-1.0]], [[0.0], [-1.0]]]
     labels = [[0, 1, 1], [1, 0]]
     for name, options in (("fit", {"within": fastmix.NormBall("inf", 0.1)}), ("fit by chains", {"moments": "sampled"})):

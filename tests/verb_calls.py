@@ -66,6 +66,7 @@ def calls_of(model: MarkovRandomField) -> Iterator[tuple[str, Call]]:
     yield "rows", partial(fastmix.prepare(model).ask, rows, most_probable=True, num_draws=1, seed=1)
     thetas = np.stack([model.parameters] * 9)
     yield "log z", partial(fastmix.log_z, model)
+    yield "sensitivity", partial(fastmix.sensitivity, model, 0)
     yield "gradients", partial(differentiated, model, thetas)
     yield "map", partial(fastmix.most_probable, model, seed=1)
     for method in ("cut", "messages", "expansion", "swap", "search"):

@@ -78,6 +78,10 @@ from fastmix.queries import predict as predict
 from fastmix.queries import prepare as prepare
 from fastmix.queries.fit_network import NetworkFit as NetworkFit
 from fastmix.queries.fit_network import fit_network as fit_network
+from fastmix.queries.mutual_information import PairInformation as PairInformation
+from fastmix.queries.mutual_information import mutual_information as mutual_information
+from fastmix.queries.sensitivity import SensitivityResult as SensitivityResult
+from fastmix.queries.sensitivity import sensitivity as sensitivity
 from fastmix.results import Result as Result
 from fastmix.results import Status as Status
 from fastmix.sampling.ancestral_sample import ancestral_sample as ancestral_sample
@@ -183,6 +187,7 @@ __all__ = [
     "NetworkFit",
     "NormBall",
     "NotConvergedError",
+    "PairInformation",
     "PaperDual",
     "Perfect",
     "PerfectResult",
@@ -198,6 +203,7 @@ __all__ = [
     "RowAnswers",
     "SampleResult",
     "ScoreResult",
+    "SensitivityResult",
     "Status",
     "StepRule",
     "SwendsenWang",
@@ -223,6 +229,7 @@ __all__ = [
     "loopy_bp",
     "mean_field",
     "most_probable",
+    "mutual_information",
     "perfect_sample",
     "predict",
     "prepare",
@@ -237,6 +244,7 @@ __all__ = [
     "register_route",
     "sample",
     "score",
+    "sensitivity",
     "temper",
     "warm_up",
 ]

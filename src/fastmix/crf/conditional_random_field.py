@@ -51,8 +51,8 @@ class ConditionalRandomField:
         The model of every example is projected onto this set, in the fit and in predictions. With a bound below 1 all
         of them mix fast, whatever the features. Norms ``inf``, ``1`` and ``spectral``. The objective is not convex
         then; ``result_.price`` says what the set costs.
-    ridge : float
-        Weight of the penalty.
+    ridge : float, optional
+        Weight of the penalty; by default 1 / (number of examples), which is a standard normal prior of every weight.
     symmetric : sequence of int
         Kinds of edges without a direction: their tables are equal to their transpose.
     inference : str or Method
@@ -63,7 +63,7 @@ class ConditionalRandomField:
     num_chains : int, optional
         Persistent chains of a sampled likelihood; 32 by default.
     tol : float, optional
-        Largest entry of the gradient, in scaled coordinates, at which to stop, 5e-3 (2e-2 within a set); sampled, the
+        Largest entry of the gradient, in scaled coordinates, at which to stop, 1e-2 (2e-2 within a set); sampled, the
         nats per example that may be left to gain, 0.02.
     max_iter : int, optional
         Iterations (1,000), or, sampled, rounds of sweeps (300).
@@ -115,7 +115,7 @@ class ConditionalRandomField:
         objective: Literal["likelihood", "pseudo-likelihood"] = "likelihood",
         moments: Literal["auto", "exact", "sampled"] = "auto",
         within: NormBall | None = None,
-        ridge: float = 1e-3,
+        ridge: float | None = None,
         symmetric: Sequence[int] = (),
         inference: str | Method = "auto",
         decode: Literal["marginal", "most_probable"] = "marginal",
@@ -191,9 +191,9 @@ class ConditionalRandomField:
         Interrupted
             On Ctrl-C: a KeyboardInterrupt whose ``result`` is about the weights so far, which stay.
         """
-        settings, symmetric = self._settings()
-        seed = _as_seed(self.random_state)
         examples = read_examples(X)
+        settings, symmetric = self._settings(len(examples))
+        seed = _as_seed(self.random_state)
         codes, classes = code_labels(read_labels(y, examples), None)
         if not len(classes):
             raise ModelError("y must hold some labels that are known, got none")
@@ -231,7 +231,7 @@ class ConditionalRandomField:
             context.finish(self.result_)
         return self
 
-    def _settings(self) -> tuple[FitSettings, tuple[int, ...]]:
+    def _settings(self, num_examples: int) -> tuple[FitSettings, tuple[int, ...]]:
         """The parameters of a fit, checked, and the symmetric kinds."""
         check_choice("objective", self.objective, ("likelihood", "pseudo-likelihood"))
         check_choice("moments", self.moments, ("auto", "exact", "sampled"))
@@ -248,7 +248,9 @@ class ConditionalRandomField:
             objective=self.objective,
             moments=self.moments,
             within=self.within,
-            ridge=check_positive("ridge", self.ridge, "number", or_zero=True, most=MAX_RIDGE),
+            ridge=1.0 / num_examples
+            if self.ridge is None
+            else check_positive("ridge", self.ridge, "number", or_zero=True, most=MAX_RIDGE),
             num_chains=None if self.num_chains is None else check_count("num_chains", self.num_chains, least=2),
             tol=None if self.tol is None else check_positive("tol", self.tol),
             max_iter=None if self.max_iter is None else check_count("max_iter", self.max_iter, least=1),

@@ -70,8 +70,10 @@ class Forest:
         """
         shape = self._shape
         table_of = read_only(table_of)
-        tops = unary.max(axis=1)
-        weights = np.exp(unary - tops[:, None])
+        tops = np.empty(len(unary))
+        weights = np.empty_like(unary)
+        tree_kernels.take_tops(read_only(unary), tops, weights)
+        np.exp(weights, out=weights)
         table_tops = tables.max(axis=(1, 2), initial=-np.inf)
         scaled = np.exp(tables - table_tops[:, None, None])
         inside, message, cavity, outside = (np.empty_like(unary) for _ in range(4))

