@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastmix._arrays import IntArray
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_seed
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._loops import run_loop
 from fastmix.graphs.edges import check_graph
 
-__all__ = ["covering_spanning_trees", "strip_leaves"]
+__all__ = ["covering_spanning_trees", "heaviest_tree", "strip_leaves"]
 
 
 def covering_spanning_trees(
@@ -109,3 +109,18 @@ def _strip(count: int, queue: Any, degree: Any, neighbor: Any) -> int:
         else:
             neighbor[v] = -1
     return count
+
+
+def heaviest_tree(gains: FloatArray, allowed: IntArray | None = None) -> IntArray:
+    """Edges (n - 1, 2), in order, of the tree with the largest sum of gains (n, n), of those that are ``allowed``."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    n = len(gains)
+    i, j = (np.stack(np.triu_indices(n, 1), axis=1) if allowed is None else allowed).T
+    # The smallest total of 1 - gain is the largest gain; all weights must be positive to count.
+    weights = 1.0 + gains[i, j].max(initial=0.0) - gains[i, j]
+    tree = minimum_spanning_tree(coo_array((weights, (i, j)), shape=(n, n))).tocoo()
+    edges = np.sort(np.stack([tree.row, tree.col], axis=1), axis=1).astype(np.int64)
+    ordered: IntArray = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
+    return ordered

@@ -11,9 +11,9 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_positive, describe
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import check_memory
-from fastmix.errors import UnfitMethodError
-from fastmix.graphs import complete_edges
+from fastmix.graphs.trees import heaviest_tree
 from fastmix.learning.dataset import Dataset
+from fastmix.learning.gaps import gap_tree
 from fastmix.learning.independent import observed_shares
 from fastmix.learning.tuning import (
     BYTES_PER_TREE_ENTRY,
@@ -26,7 +26,7 @@ from fastmix.learning.tuning import (
 from fastmix.model import MarkovRandomField
 from fastmix.model.flat import offsets_of
 
-__all__ = ["best_tree", "check_dataset", "chow_liu", "heaviest_tree"]
+__all__ = ["best_tree", "check_dataset", "chow_liu"]
 
 
 def chow_liu(data: Dataset, *, smoothing: float = 1.0) -> MarkovRandomField:
@@ -35,7 +35,7 @@ def chow_liu(data: Dataset, *, smoothing: float = 1.0) -> MarkovRandomField:
     Parameters
     ----------
     data : Dataset
-        Without missing values.
+        Where values are missing the tables are those of expectation maximization.
     smoothing : float
         Rows, spread evenly over all pairs of states, that are added to the data: unseen pairs keep a probability.
 
@@ -68,15 +68,15 @@ def check_dataset(data: Any) -> None:
 def best_tree(data: Dataset, smoothing: float, clock: Clock, allowed: IntArray | None = None) -> MarkovRandomField:
     """The tree of Chow and Liu, or an OutOfTimeError where it takes longer than a clock has left.
 
-    With edges (m, 2) that are ``allowed`` it has no others, and may fall into several.
+    With edges (m, 2) that are ``allowed`` it has no others, and may fall into several. Missing values: :mod:`.gaps`.
 
     1. Probabilities of all states, smoothed.
     2. Mutual informations of all pairs, and the tree with the largest sum of them.
     3. Its tables: logarithms of joint probabilities over products of single ones.
     """
-    if data.has_missing:
-        raise UnfitMethodError("the tree of Chow and Liu needs every value, and some are missing: give the edges")
     _check_size(data, clock)
+    if data.has_missing:
+        return gap_tree(data, smoothing, clock, allowed).to_model(data)
     num_states = data.num_states
     offsets = offsets_of(num_states)
 
@@ -103,21 +103,6 @@ def best_tree(data: Dataset, smoothing: float, clock: Clock, allowed: IntArray |
     return MarkovRandomField.from_tables(
         unary, edges, tables, variable_names=data.variable_names, state_names=data.state_names
     )
-
-
-def heaviest_tree(information: FloatArray, allowed: IntArray | None = None) -> IntArray:
-    """Edges (n - 1, 2), in order, of the tree with the largest sum of mutual informations (n, n)."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
-    n = len(information)
-    i, j = (complete_edges(n) if allowed is None else allowed).T
-    # The smallest total of 1 - information is the largest information; all weights must be positive to count.
-    weights = 1.0 + information[i, j].max(initial=0.0) - information[i, j]
-    tree = minimum_spanning_tree(coo_array((weights, (i, j)), shape=(n, n))).tocoo()
-    edges = np.sort(np.stack([tree.row, tree.col], axis=1), axis=1).astype(np.int64)
-    ordered: IntArray = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
-    return ordered
 
 
 def _check_size(data: Dataset, clock: Clock) -> None:

@@ -16,6 +16,7 @@ from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data_moments import DataTerm
 from fastmix.learning.edge_gains import edge_gains
 from fastmix.learning.fit import fit, model_norms, validate
+from fastmix.learning.gaps import without_gaps
 from fastmix.learning.growth import can_grow, grow, is_sparse
 from fastmix.learning.likelihood import ExactLikelihood
 from fastmix.learning.model_moments import exact_model_term
@@ -64,7 +65,9 @@ def _by_l1(problem: Problem, graph: IntArray, ridge: float | str, l1: float | st
     """The fit, without the l1 term, on the edges that the pseudo-likelihood with it leaves of a graph."""
     if l1 == 0.0:
         raise ValueError("edges='l1' needs a positive l1, or l1='auto' with validation data")
-    found = fit_with_penalties(replace(problem, objective=PseudoLikelihood(), within=None), graph, ridge, l1)
+    found = fit_with_penalties(
+        replace(without_gaps(problem), objective=PseudoLikelihood(), within=None), graph, ridge, l1
+    )
     if found.status is Status.INTERRUPTED:
         return found
     kept = fit_with_penalties(problem, found.model.edges, ridge, 0.0)
@@ -78,9 +81,9 @@ def _grow(problem: Problem, ridge: float | str) -> LearnResult:
     if problem.validation is None:
         raise ValueError("edges='grow' stops by validation data: give validation=")
     _check_no_hidden(problem)
-    quick = replace(problem, objective=PseudoLikelihood(), within=None, rough=True)
+    quick = replace(without_gaps(problem), objective=PseudoLikelihood(), within=None, rough=True)
     weight = GROWING_RIDGE if isinstance(ridge, str) else ridge
-    data = problem.data.merged()[0]
+    data = quick.data.merged()[0]
     best = fit(quick, best_tree(data, TREE_SMOOTHING, problem.context.clock).edges, weight, 0.0)
     while best.status is not Status.INTERRUPTED:
         model = best.model

@@ -15,12 +15,14 @@ from fastmix.chains.place import device_of
 from fastmix.learning.cheap import CheapModels
 from fastmix.learning.data import read_data
 from fastmix.learning.fit import independent_fit
+from fastmix.learning.gaps import without_gaps
 from fastmix.learning.graph_search import learn_graph
 from fastmix.learning.likelihood import Likelihood
 from fastmix.learning.mixture import Mixture, better_of_both, check_mixture, learn_mixture
 from fastmix.learning.objective import LearningObjective, objective_of
 from fastmix.learning.penalty_search import best_found, interrupted, late
 from fastmix.learning.problem import Problem
+from fastmix.learning.pseudo_likelihood import PseudoLikelihood
 from fastmix.learning.result import LearnResult, NormBall
 from fastmix.learning.resume import Ledger, fingerprint
 from fastmix.learning.tuning import MAX_PENALTY
@@ -67,7 +69,8 @@ def learn(
     data : array_like (rows, n), pandas or polars frame, or scipy.sparse matrix
         Whole numbers from 0 are states; values of a frame, and text, are categories, whose names the model keeps.
         NaN, None, masked entries and, in arrays, -1 are missing: the likelihood sums over them, or samples them given
-        the others where they have too many joint states.
+        the others where they have too many joint states; the pseudo-likelihood, and graphs found by it, take several
+        completions drawn by a pairwise model; the best tree is found by expectation maximization.
     edges : {"auto", "complete", "chow-liu", "l1", "grow"} or array (m, 2) of numbers or names of columns
         The graph. ``auto`` is the complete one, but for sparse data of many binary variables with validation data,
         where it is that of ``grow``. ``chow-liu`` is the best tree; with the likelihood it is learnt in closed form,
@@ -123,7 +126,7 @@ def learn(
     ModelError
         If the data are not a table of states, or a state never occurs and nothing is penalized.
     UnfitMethodError
-        If the pseudo-likelihood meets missing values or hidden variables.
+        If the pseudo-likelihood meets hidden variables.
     ResourceError
         If exact moments have too many states, of the model or of missing values.
     Interrupted
@@ -178,6 +181,8 @@ def learn(
             graph = edges if isinstance(edges, str) else np.asarray(edges)
             ledger.resume(fingerprint(rows, judges, graph, options), context.seed)
         problem = Problem(rows, judges, asked, within, num_hidden, num_chains, tol, max_iter, context, ledger)
+        if isinstance(asked, PseudoLikelihood):
+            problem = without_gaps(problem)
         if hidden == "auto":
             result = better_of_both(problem, lambda pairs: _best_in_time(pairs, edges, ridge, l1))
         elif mixture is not None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
-from fastmix.learning.chow_liu import heaviest_tree
+from fastmix.graphs.trees import heaviest_tree
 from fastmix.learning.tree_mixture import MixtureRows, TreeMixture
 from fastmix.learning.tuning import MAX_ONE_HOT_ENTRIES, PAIR_SMOOTHING, SPARSE_SHARE
 from fastmix.model.flat import offsets_of
@@ -17,7 +17,9 @@ from fastmix.model.flat import offsets_of
 __all__ = ["best_parents", "rooted"]
 
 
-def best_parents(mixture: TreeMixture, rows: MixtureRows, num_rows: float, clock: Clock) -> IntArray:
+def best_parents(
+    mixture: TreeMixture, rows: MixtureRows, num_rows: float, clock: Clock, allowed: IntArray | None = None
+) -> IntArray:
     """Parents (n,) of the tree that is most probable for complete rows, whose components a mixture knows.
 
     It maximizes ``sum_k p(k) sum_edges I_k``, where the mutual informations of component k are those of the rows
@@ -25,7 +27,7 @@ def best_parents(mixture: TreeMixture, rows: MixtureRows, num_rows: float, clock
     states that are not the first of their variables, for each row and component; where these are few, no others.
     """
     information = _information(mixture, rows, num_rows, clock)
-    return rooted(heaviest_tree(information), len(mixture.num_states))
+    return rooted(heaviest_tree(information, allowed), len(mixture.num_states))
 
 
 def rooted(edges: IntArray, num_variables: int) -> IntArray:

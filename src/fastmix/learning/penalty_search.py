@@ -12,6 +12,7 @@ from fastmix._arrays import IntArray
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.dataset import MISSING, Dataset
 from fastmix.learning.fit import fit
+from fastmix.learning.gaps import without_gaps
 from fastmix.learning.independent import moments_of_contrasts
 from fastmix.learning.penalty import table_norms
 from fastmix.learning.problem import Problem
@@ -106,11 +107,12 @@ class _Search:
     def _try_l1(self, ridge: float | str, *, is_last: bool) -> LearnResult:
         """The best fit with an l1 term, by fits that are quick."""
         problem = self.problem
-        if problem.is_likelihood and not problem.hidden and not problem.data.has_missing:
+        if problem.is_likelihood and not problem.hidden:
             # Fits of the pseudo-likelihood, which is quick, are judged by the likelihood.
             quick = PseudoLikelihood()
             scale = PSEUDO_PENALTY_SCALE
-            problem = replace(problem, objective=quick, judge=problem.objective, penalty_scale=scale)
+            data = without_gaps(problem).data
+            problem = replace(problem, data=data, objective=quick, judge=problem.objective, penalty_scale=scale)
         weight = min(RIDGES) if isinstance(ridge, str) else ridge
         path = l1_path(self.problem.merged(), self.graph)[:: self._order]
         penalties = [(weight, value) for value in path]
