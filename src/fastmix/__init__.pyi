@@ -53,6 +53,9 @@ from fastmix.method import Method as Method
 from fastmix.method import register_method as register_method
 from fastmix.model import Evidence
 from fastmix.model import MarkovRandomField as MarkovRandomField
+from fastmix.model.laws import Logical as Logical
+from fastmix.model.laws import NoisyMax as NoisyMax
+from fastmix.model.laws import NoisyOr as NoisyOr
 from fastmix.model.network import BayesianNetwork as BayesianNetwork
 from fastmix.modes.most_probable import MostProbableResult as MostProbableResult
 from fastmix.modes.most_probable import most_probable as most_probable
@@ -175,6 +178,7 @@ __all__ = [
     "LearningObjective",
     "LineSearch",
     "LogZResult",
+    "Logical",
     "LoopyBP",
     "LoopyBPResult",
     "MarkovRandomField",
@@ -185,6 +189,8 @@ __all__ = [
     "ModelError",
     "MostProbableResult",
     "NetworkFit",
+    "NoisyMax",
+    "NoisyOr",
     "NormBall",
     "NotConvergedError",
     "PairInformation",

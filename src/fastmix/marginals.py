@@ -85,8 +85,9 @@ class InferenceResult(Result):
 
     @property
     def marginals(self) -> list[FloatArray]:
-        """One probability vector per variable."""
-        return np.split(self.node_marginals, self.model.unary_offsets[1:-1]) if self.model.num_variables else []
+        """One probability vector per variable, hidden ones of laws left out."""
+        parts = np.split(self.node_marginals, self.model.unary_offsets[1:-1]) if self.model.num_variables else []
+        return parts[: self.model.num_shown]
 
     def marginal(self, variable: int | str) -> FloatArray:
         """Probability vector of one variable, given by number or name."""
@@ -134,14 +135,16 @@ class InferenceResult(Result):
 
         They are variable, state, probability, and std_error where there is one.
         """
-        names = self.model.names_of_variables()
-        states = self.model.names_of_states()
+        shown = self.model.num_shown
+        last = int(self.model.unary_offsets[shown])
+        names = self.model.names_of_variables()[:shown]
+        states = self.model.names_of_states()[:shown]
         columns = {
             "variable": [name for name, of in zip(names, states, strict=True) for _ in of],
             "state": [state for of_variable in states for state in of_variable],
-            "probability": self.node_marginals,
+            "probability": self.node_marginals[:last],
         }
-        return columns if self.std_error is None else {**columns, "std_error": self.std_error}
+        return columns if self.std_error is None else {**columns, "std_error": self.std_error[:last]}
 
     def arrays(self) -> dict[str, Any]:
         """Arrays of an ``.npz`` file by name; None for what the result does not have."""
@@ -182,18 +185,19 @@ class InferenceResult(Result):
             return None
         if not self.model.num_variables:
             return []
-        return [jsonable(vector) for vector in np.split(values, self.model.unary_offsets[1:-1])]
+        parts = np.split(values, self.model.unary_offsets[1:-1])[: self.model.num_shown]
+        return [jsonable(vector) for vector in parts]
 
     def shown_rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """A row for each of the first variables, with the probabilities of its states."""
         names = self.model.names_of_variables()
         states = self.model.names_of_states()
-        shown = min(10, self.model.num_variables)
+        shown = min(10, self.model.num_shown)
         rows: list[tuple[Any, ...]] = []
         for name, of_variable, vector in zip(names[:shown], states[:shown], self.marginals[:shown], strict=True):
             rows.append((name, ", ".join(f"{state}: {p:.4g}" for state, p in zip(of_variable, vector, strict=True))))
-        if shown < self.model.num_variables:
-            rows.append((f"and {self.model.num_variables - shown:,} more", ""))
+        if shown < self.model.num_shown:
+            rows.append((f"and {self.model.num_shown - shown:,} more", ""))
         return ("variable", "probability of its states"), rows
 
     def plot(self, axes: Any = None, *, kind: str = "marginals") -> Any:
@@ -238,7 +242,10 @@ class InferenceResult(Result):
             return _show.labeled_picture(axes, self.labels(), model.names_of_states()[0])
         if model.num_variables <= _BARS:
             split = None if self.std_error is None else np.split(self.std_error, model.unary_offsets[1:-1])
-            return _show.bars(axes, model.names_of_variables(), self.marginals, split, model.state_names)
+            shown = model.num_shown
+            labels = None if model.state_names is None else model.state_names[:shown]
+            split = None if split is None else split[:shown]
+            return _show.bars(axes, model.names_of_variables()[:shown], self.marginals, split, labels)
         values = np.full((int(counts[-1]), model.num_variables), np.nan)
         owner = np.repeat(np.arange(model.num_variables), model.num_states)
         values[np.arange(len(owner)) - model.unary_offsets[owner], owner] = self.node_marginals
@@ -511,7 +518,7 @@ class DrawResult(InferenceResult):
         """
         labels = self.model.state_names
         columns: dict[str, Any] = {}
-        for v, name in enumerate(self.model.names_of_variables()):
+        for v, name in enumerate(self.model.names_of_variables()[: self.model.num_shown]):
             drawn = self.states[:, v]
             columns[name] = drawn if labels is None else np.array(labels[v], dtype=object)[drawn]
         return columns

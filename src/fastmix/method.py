@@ -79,6 +79,9 @@ class Method:
     on_gpu: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = False  #: whether models may have factors over three or more variables
+    #: Whether answers are right for the chains of hidden variables that laws of a network become, which updates of
+    #: single variables cannot move.
+    takes_laws: ClassVar[bool] = False
     drops_forbidden: ClassVar[bool] = True  #: whether states that a unary forbids are taken out before run()
     shares: ClassVar[bool] = False  #: whether it has chains that an executor can run
     answers_zero: ClassVar[bool] = False  #: whether Z = 0, once proven, is an answer: not where draws are made
@@ -311,6 +314,12 @@ def _names_of_those(has: Callable[[type[Method]], bool]) -> str:
 def _run_reduced(method: Method, model: MarkovRandomField, context: Context) -> InferenceResult:
     """The answer of a method for what evidence and forbidden states leave of a model, told of all its variables."""
     clock = context.clock
+    if model.num_hidden and not method.takes_laws:
+        names = _names_of_those(lambda other: other.takes_laws)
+        raise UnfitMethodError(
+            f"the method {method.name} does not move the hidden variables of laws such as noisy-or; {names} take them, "
+            "and every method takes network.dense().to_model(), where tables fit"
+        )
     try:
         reduction = method.reduce(model, context.evidence, clock)
     except OutOfTimeError:

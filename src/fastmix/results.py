@@ -129,8 +129,8 @@ class Result:
         """The result as plain data, the shape of the command line's JSON; docs/results.md has the schema."""
         verdict = {"type": type(self).__name__, "status": str(self.status), "advice": self.advice}
         about = {
-            "variable_names": self.model.variable_names,
-            "state_names": self.model.state_names,
+            "variable_names": _shown(self.model, self.model.variable_names),
+            "state_names": _shown(self.model, self.model.state_names),
             "evidence": self.provenance.get("options", {}).get("evidence"),
         }
         call = {
@@ -166,6 +166,11 @@ class Result:
         if shown < length:
             rows.append((f"and {length - shown:,} more", *[""] * (len(columns) - 1)))
         return tuple(name.replace("_", " ") for name in columns), rows
+
+
+def _shown(model: MarkovRandomField, names: Sequence[Any] | None) -> Sequence[Any] | None:
+    """Names of the variables, or of their states, without those of hidden variables of laws."""
+    return None if names is None else names[: model.num_shown]
 
 
 def _in_short(value: Any) -> Any:

@@ -105,6 +105,13 @@ def _choices(
     first = choose(model, memory_limit, clock.part(1.0), context.log_z)
     if first.plan is None and (counting := choose_counting(model, memory_limit)) is not None:
         yield counting
+    if context.model is not None and context.model.num_hidden:
+        if first.plan is not None:
+            yield first
+        fallbacks: tuple[Method, ...] = (LoopyBP(), MeanField())
+        for fallback in fallbacks:
+            yield Choice(fallback, "exact inference does not fit, and the model has laws, which samplers do not move")
+        return
     yield first
     tried = {first.chosen.name}
     if first.plan is not None:

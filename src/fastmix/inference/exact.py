@@ -31,6 +31,7 @@ class MemoryLimited(Method):
 
     gives_log_z: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
+    takes_laws: ClassVar[bool] = True
     answers_zero: ClassVar[bool] = True
     share: ClassVar[float] = 1.0  #: of a time limit that a plan which is kept may take
 

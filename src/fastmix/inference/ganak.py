@@ -77,6 +77,7 @@ class Ganak(Method):
     threaded: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
+    takes_laws: ClassVar[bool] = True
     answers_zero: ClassVar[bool] = True
 
     memory_limit: float | None = option(None, parse=parse_bytes)

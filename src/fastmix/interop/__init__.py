@@ -80,4 +80,6 @@ def convert(source: Any, *, to: str = "fastmix", **options: Any) -> Any:
         if not isinstance(found, BayesianNetwork):
             raise TypeError(f"to must be fastmix for a model that is no Bayesian network, got {to!r}")
         return found
+    if isinstance(found, BayesianNetwork):
+        found = found.dense()
     return import_module(f"fastmix.interop.{to}").write(found, **options)

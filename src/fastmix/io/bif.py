@@ -501,6 +501,7 @@ def write_bif(network: BayesianNetwork, path: PathLike) -> list[str]:
     notes = [f"some programs read no names in quotes: {len(quoted)}, such as {quoted[0]!r}"] if quoted else []
     for note in notes:
         _logger.warning("%s", note)
+    network = network.dense()
     with atomic_write(path) as stream:
         for chunk in bif_chunks(network):
             stream.write(chunk)

@@ -266,6 +266,16 @@ class MarkovRandomField(Constructors):
         network: BayesianNetwork | None = self.__dict__.get("_network")
         return network
 
+    @property
+    def num_hidden(self) -> int:
+        """How many of the last variables are hidden ones of laws of a network: answers by variable leave them out."""
+        return 0 if self.network is None else self.num_variables - self.network.num_variables
+
+    @property
+    def num_shown(self) -> int:
+        """How many of the first variables answers are given for: all that are not hidden."""
+        return self.num_variables - self.num_hidden
+
     def remember_network(self, network: BayesianNetwork) -> MarkovRandomField:
         """The model itself, which from now on has the network that it was made of."""
         self.__dict__["_network"] = network

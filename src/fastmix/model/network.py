@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -16,12 +16,14 @@ from fastmix import _checks
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._memory import check_memory
 from fastmix.errors import ModelError
+from fastmix.model.laws import Law, LawChain, chain_factors
 from fastmix.model.mrf import MarkovRandomField
 
 __all__ = ["MOST_PARENTS", "ROW_TOLERANCE", "BayesianNetwork", "normalize_rows"]
 
 # Tables are printed with few digits: 0.3333 three times is within this of 1. A little more, for the rounding of sums.
 ROW_TOLERANCE = 1e-4 + 1e-9
+HIDDEN_NAME = "hidden "  # what the names of the hidden variables of laws begin with, before a number
 MOST_PARENTS = 31  # with the axis of the child these are 32, the most axes of an array that every NumPy allows
 
 
@@ -37,9 +39,10 @@ class BayesianNetwork:
         The states of each variable, at least one, different within the variable.
     parents : sequence of sequences of int
         The parents of each variable by number; their order is that of the axes of its table.
-    tables : sequence of float arrays
+    tables : sequence of float arrays and laws
         For variable i with parents (a, b, ..) an array of shape (L_a, L_b, .., L_i): the child's states are the last
-        axis, so that each row along it is a distribution.
+        axis, so that each row along it is a distribution. Or a :class:`fastmix.NoisyOr`, :class:`fastmix.NoisyMax` or
+        :class:`fastmix.Logical`, which takes any number of parents.
     name : str
         Name of the network.
     numbered : bool
@@ -76,7 +79,7 @@ class BayesianNetwork:
     variable_names: tuple[str, ...]
     state_names: tuple[tuple[str, ...], ...]
     parents: tuple[tuple[int, ...], ...]
-    tables: tuple[FloatArray, ...]
+    tables: tuple[Any, ...]
     name: str = "unknown"
     numbered: bool = False
     num_states: IntArray = field(init=False)
@@ -96,9 +99,18 @@ class BayesianNetwork:
         except CycleError as error:
             cycle = " -> ".join(names[i] for i in error.args[1])
             raise ModelError(f"parents must not form a cycle, got {cycle[:200]}") from None
-        tables: list[FloatArray] = []
+        tables: list[Any] = []
         for i, table in enumerate(_as_tables(self.tables, n)):
             shape = tuple(num_states[[*parents[i], i]].tolist())
+            if isinstance(table, Law):
+                table.chain(shape[:-1], shape[-1])
+                tables.append(table)
+                continue
+            if len(parents[i]) > MOST_PARENTS:
+                raise ModelError(
+                    f"parents[{i}] must have at most {MOST_PARENTS} variables where the variable has a table, got "
+                    f"{len(parents[i])}"
+                )
             tables.append(_as_table(f"tables[{i}] (of {names[i]!r})", table, shape))
         num_states.setflags(write=False)
         self.__dict__.update(
@@ -118,14 +130,52 @@ class BayesianNetwork:
 
     @property
     def num_entries(self) -> int:
-        """Numbers in all tables together."""
-        return sum(table.size for table in self.tables)
+        """Numbers in all tables together, those of the chains that laws are among them."""
+        sizes = [table.size for table in self.tables if not isinstance(table, Law)]
+        return sum(sizes) + sum(step.size for i in self.laws for step in self._chain(i).steps)
+
+    @property
+    def laws(self) -> tuple[int, ...]:
+        """The variables that have a law in place of a table."""
+        return tuple(i for i, table in enumerate(self.tables) if isinstance(table, Law))
+
+    def dense(self) -> BayesianNetwork:
+        """The network with a table in place of every law; the network itself where it has none.
+
+        Examples
+        --------
+        >>> from fastmix import Logical
+        >>> tables = [[0.5, 0.5], [0.5, 0.5], Logical("and")]
+        >>> coins = BayesianNetwork(["a", "b", "c"], [["no", "yes"]] * 3, [[], [], [0, 1]], tables)
+        >>> coins.dense().tables[2][1].tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
+        if not self.laws:
+            return self
+        tables = []
+        for i, table in enumerate(self.tables):
+            if isinstance(table, Law):
+                of_child = self.parents[i]
+                if len(of_child) > MOST_PARENTS:
+                    name = self.variable_names[i]
+                    raise ModelError(
+                        f"{name!r} must have at most {MOST_PARENTS} parents for a table, got {len(of_child)}"
+                    )
+                table = table.table(tuple(self.num_states[list(of_child)].tolist()), int(self.num_states[i]))
+            tables.append(table)
+        return replace(self, tables=tuple(tables))
+
+    def _chain(self, i: int) -> LawChain:
+        """The law of a variable as a chain."""
+        law: Law = self.tables[i]
+        return law.chain(tuple(self.num_states[list(self.parents[i])].tolist()), int(self.num_states[i]))
 
     def to_factors(self) -> tuple[list[tuple[int, ...]], list[FloatArray]]:
         """Scopes and log-tables of the network as factors, one per variable: its parents, then the variable itself.
 
         The product of the factors is p(x), so log Z is 0, and with evidence it is the log-probability of the evidence.
-        Probability 0 becomes -inf. The last variable of a scope is the last axis.
+        Probability 0 becomes -inf. The last variable of a scope is the last axis. Laws become chains of factors, with
+        hidden variables that have the numbers from n on.
 
         Examples
         --------
@@ -133,12 +183,24 @@ class BayesianNetwork:
         >>> scopes, log_tables[0].tolist()
         ([(0,)], [0.0, -inf])
         """
-        scopes = [(*parents, i) for i, parents in enumerate(self.parents)]
+        scopes: list[tuple[int, ...]] = []
+        tables: list[FloatArray] = []
+        first_hidden = self.num_variables
+        for i, table in enumerate(self.tables):
+            factors = [((*self.parents[i], i), table)]
+            if isinstance(table, Law):
+                factors, num_hidden = chain_factors(self._chain(i), self.parents[i], i, first_hidden)
+                first_hidden += num_hidden
+            scopes += [scope for scope, _ in factors]
+            tables += [values for _, values in factors]
         with np.errstate(divide="ignore"):
-            return scopes, [np.log(table) for table in self.tables]
+            return scopes, [np.log(values) for values in tables]
 
     def to_model(self) -> MarkovRandomField:
         """The network as a Markov random field with the same names; its log Z is 0, and it remembers the network.
+
+        Laws become chains of small tables over hidden variables, which are the last ones of the model; answers by
+        variable leave them out.
 
         Examples
         --------
@@ -147,11 +209,18 @@ class BayesianNetwork:
         >>> rain.to_model()
         MarkovRandomField(2 variables of 2 states, 1 edge)
         """
+        scopes, tables = self.to_factors()
+        counts: dict[int, int] = {}
+        for scope, values in zip(scopes, tables, strict=True):
+            counts |= dict(zip(scope, values.shape, strict=True))
+        hidden = [counts[v] for v in range(self.num_variables, len(counts))]
+        names = (*self.variable_names, *(f"{HIDDEN_NAME}{k}" for k in range(len(hidden))))
+        states = (*self.state_names, *(tuple(map(str, range(count))) for count in hidden))
         model = MarkovRandomField.from_factors(
-            [len(states) for states in self.state_names],
-            zip(*self.to_factors(), strict=True),
-            variable_names=None if self.numbered else self.variable_names,
-            state_names=None if self.numbered else self.state_names,
+            [len(own) for own in states],
+            zip(scopes, tables, strict=True),
+            variable_names=None if self.numbered else names,
+            state_names=None if self.numbered else states,
         )
         return model.remember_network(self)
 
@@ -254,9 +323,15 @@ class BayesianNetwork:
         for i in self.order:
             table = self.tables[i]
             row = np.zeros(count, dtype=np.int64)
-            for parent in self.parents[i]:
-                row *= self.num_states[parent]
-                row += states[parent]
+            if isinstance(table, Law):
+                of_child = self.parents[i]
+                counts = tuple(self.num_states[list(of_child)].tolist())
+                table = table.probabilities(states[list(of_child)].T, counts, int(self.num_states[i]))
+                row = np.arange(count)
+            else:
+                for parent in self.parents[i]:
+                    row *= self.num_states[parent]
+                    row += states[parent]
             uniform = rng.random(count)
             state = np.zeros(count, dtype=np.int64)
             # The state drawn is the number of thresholds that the uniform reaches.
@@ -273,7 +348,7 @@ class BayesianNetwork:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BayesianNetwork):
             return NotImplemented
-        return self._texts() == other._texts() and all(map(np.array_equal, self.tables, other.tables))
+        return self._texts() == other._texts() and all(map(_same_table, self.tables, other.tables))
 
     def __hash__(self) -> int:
         return hash(self._texts())
@@ -315,6 +390,13 @@ def normalize_rows(table: FloatArray) -> tuple[FloatArray, int | None]:
     return (rows / sums[:, None] + 0.0).reshape(table.shape), None
 
 
+def _same_table(one: Any, two: Any) -> bool:
+    """Whether two tables or laws are equal."""
+    if isinstance(one, Law) or isinstance(two, Law):
+        return bool(type(one) is type(two) and one == two)
+    return np.array_equal(one, two)
+
+
 def _thresholds(rows: FloatArray) -> FloatArray:
     """Cumulative probabilities of every row for all states but the last, an array (L - 1, rows).
 
@@ -351,8 +433,6 @@ def _as_parents(values: Any, n: int) -> tuple[tuple[int, ...], ...]:
         own = tuple(_checks.check_count(name, parent, least=0, most=n - 1, error=ModelError) for parent in item)
         if len(set(own)) < len(own) or i in own:
             raise ModelError(f"{name} must hold each variable once and not {i} itself, got {_checks.describe(own)}")
-        if len(own) > MOST_PARENTS:
-            raise ModelError(f"{name} must have at most {MOST_PARENTS} variables, got {len(own)}")
         result.append(own)
     return tuple(result)
 

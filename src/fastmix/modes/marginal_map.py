@@ -22,6 +22,7 @@ from fastmix.exact.elimination import model_factors, plan_elimination
 from fastmix.exact.planner import Factors
 from fastmix.exact.search import find_order
 from fastmix.model import MarkovRandomField
+from fastmix.model.laws import Logical
 from fastmix.model.reduce import impossible
 from fastmix.modes.tuning import (
     BUCKET_BYTES_PER_ENTRY,
@@ -32,7 +33,7 @@ from fastmix.modes.tuning import (
     SUM_ROUNDING,
 )
 
-__all__ = ["MarginalRun", "as_variables"]
+__all__ = ["MarginalRun", "as_variables", "has_noise"]
 
 
 def as_variables(model: MarkovRandomField, variables: Any) -> tuple[int, ...]:
@@ -42,6 +43,13 @@ def as_variables(model: MarkovRandomField, variables: Any) -> tuple[int, ...]:
     if len(set(numbers)) < len(numbers):
         raise ModelError(f"variables must name each variable once, got {describe(variables)}")
     return numbers
+
+
+def has_noise(model: MarkovRandomField) -> bool:
+    """Whether a model has hidden variables that the others do not determine: the best states must sum them out."""
+    if model.network is None:
+        return False
+    return any(not isinstance(model.network.tables[i], Logical) for i in model.network.laws)
 
 
 class MarginalRun:

@@ -20,7 +20,7 @@ from fastmix._context import Context, open_context
 from fastmix.errors import ResourceError
 from fastmix.model import Evidence, MarkovRandomField, check_model
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.modes.marginal_map import MarginalRun, as_variables
+from fastmix.modes.marginal_map import MarginalRun, as_variables, has_noise
 from fastmix.modes.mode_run import ModeRun
 from fastmix.modes.routes import check_route, find_by_route
 from fastmix.results import Result, Status
@@ -75,7 +75,7 @@ class MostProbableResult(Result):
         """The name of the state of every variable; its number where states have no names, empty where summed out."""
         return [
             names[state] if state >= 0 else ""
-            for names, state in zip(self.model.names_of_states(), self.states, strict=True)
+            for names, state in zip(self.model.names_of_states(), self.states[: self.model.num_shown], strict=False)
         ]
 
     def columns(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class MostProbableResult(Result):
         Where only some variables were asked for, there are rows for these.
         """
         names = self.model.names_of_variables()
-        shown = range(self.model.num_variables) if self.variables is None else self.variables
+        shown = range(self.model.num_shown) if self.variables is None else self.variables
         states = self.named_states
         return {
             "variable": [names[v] for v in shown],
@@ -105,6 +105,7 @@ class MostProbableResult(Result):
         """The states, by number and by name, the log-weight and its gap, and the method."""
         names = ("states", "variables", "log_weight", "upper_bound", "gap", "exact", "method")
         found = {name: getattr(self, name) for name in names}
+        found["states"] = self.states[: self.model.num_shown]
         found["named_states"] = self.named_states
         return found
 
@@ -212,6 +213,8 @@ def most_probable(
     check_model(model)
     check_route(method)
     wanted = None if variables is None else as_variables(model, variables)
+    if wanted is None and has_noise(model):
+        wanted = tuple(range(model.num_shown))
     if wanted is not None:
         check_choice("method", method, ("auto", "exact", "search"))
     tol = check_positive("tol", tol, "number", or_zero=True)

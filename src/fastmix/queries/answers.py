@@ -125,15 +125,16 @@ class RowAnswers(Result):
         }
         if self.log_evidence is not None:
             found["log_evidence"] = self.log_evidence
-        names = self.model.names_of_variables()
-        states = self.model.names_of_states()
+        shown = self.model.num_shown
+        names = self.model.names_of_variables()[:shown]
+        states = self.model.names_of_states()[:shown]
         if self.completions is not None:
             for v, name in enumerate(names):
                 labels = np.array([*states[v], ""], dtype=object)
                 found[name] = labels[self.completions[:, v]]
         if self.node_marginals is not None:
             labels_of = [f"{name}={state}" for name, of in zip(names, states, strict=True) for state in of]
-            found.update(zip(labels_of, self.node_marginals.T, strict=True))
+            found.update(zip(labels_of, self.node_marginals.T, strict=False))
         return found
 
     def contents(self) -> dict[str, Any]:
@@ -157,7 +158,7 @@ class RowAnswers(Result):
             return None
         offsets = self.model.unary_offsets[1:-1]
         return [
-            None if gone else [part.tolist() for part in np.split(row, offsets)]
+            None if gone else [part.tolist() for part in np.split(row, offsets)[: self.model.num_shown]]
             for row, gone in zip(self.node_marginals, self.impossible, strict=True)
         ]
 

@@ -279,7 +279,7 @@ def _read(data: Any, structure: Any) -> Dataset:
     """The rows of the data, for the variables of a network where the structure is one."""
     if not isinstance(structure, BayesianNetwork):
         return read_data(data)
-    model = structure.to_model()
+    model = structure.dense().to_model()
     states = read_rows(model, data.states if isinstance(data, Dataset) else data)
     if not len(states):
         raise ModelError("data must have at least one row, got none")
@@ -332,7 +332,7 @@ def _prior(family: Family, pseudo_count: float, equivalent_size: float | None) -
 def _shell(data: Dataset, parents: list[list[int]], structure: Any) -> BayesianNetwork:
     """The network that is the structure, or one of this graph with the names of the data and uniform tables."""
     if isinstance(structure, BayesianNetwork):
-        return structure
+        return structure.dense()
     counts = data.num_states
     names = data.variable_names or tuple(map(str, range(len(counts))))
     states = data.state_names or tuple(tuple(map(str, range(count))) for count in counts.tolist())

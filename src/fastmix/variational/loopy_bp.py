@@ -85,6 +85,7 @@ class LoopyBP(Method):
     threaded: ClassVar[bool] = False
     gives_log_z: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
+    takes_laws: ClassVar[bool] = True
     answers_zero: ClassVar[bool] = True
     needs_support: ClassVar[bool] = True
 

@@ -69,6 +69,7 @@ class MeanField(Method):
     guarantee: ClassVar[str] = "none about the marginals; the bound on log Z is proven"
     threaded: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = True
+    takes_laws: ClassVar[bool] = True
     answers_zero: ClassVar[bool] = True
     needs_support: ClassVar[bool] = True
 
