@@ -88,7 +88,7 @@ def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     many = plan.answer(thetas, directions=thetas, num_threads=4)
     for a, b in zip(one, many, strict=True):
         np.testing.assert_array_equal(a, b)
-    monkeypatch.setattr(parameter_rows, "MAX_BATCH_ROWS", 8)
+    monkeypatch.setattr(parameter_rows, "MAX_PARAMETER_ROWS", 8)
     short = plan_parameter_rows(structure).answer(thetas, directions=thetas)
     np.testing.assert_allclose(short.products, one.products, atol=1e-13)
 
@@ -97,7 +97,7 @@ def test_tables_too_large_for_blocks_are_answered_one_by_one(monkeypatch: pytest
     structure = Structure.of([2, 2, 2], [(0, 1), (1, 2)])
     thetas = np.random.default_rng(0).normal(size=(20, 14))
     expected = plan_parameter_rows(structure).answer(thetas)
-    monkeypatch.setattr(parameter_rows, "BATCH_BYTES", 1)
+    monkeypatch.setattr(parameter_rows, "PARAMETER_BYTES", 1)
     found = plan_parameter_rows(structure).answer(thetas)
     assert (expected.num_single, found.num_single) == (0, 20)
     np.testing.assert_allclose(found.gradients, expected.gradients, atol=1e-14)

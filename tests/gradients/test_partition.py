@@ -119,3 +119,20 @@ def test_log_z_shows_itself() -> None:
     assert found.status is fastmix.Status.OK
     assert repr(found).startswith("LogZResult(1.5")
     assert found.columns()["log_z"].shape == (1,)
+
+
+def test_rows_beside_shared_tables() -> None:
+    model = potts_grid(2, 3, num_states=3, coupling_max=1.0, seed=0)
+    rng = np.random.default_rng(1)
+    partition = LogPartition.of(model.structure)
+    unary = rng.normal(size=(2, 5, 18))
+    weights = rng.normal(size=(2, 5))
+    theta = np.concatenate([unary, np.broadcast_to(model.log_pairwise, (2, 5, 63))], axis=-1)
+    expected = partition.gradients(theta)
+    found = partition.shared_gradients(unary, model.log_pairwise, weights)
+    np.testing.assert_allclose(partition.shared_values(unary, model.log_pairwise), expected.log_z, rtol=1e-13)
+    np.testing.assert_allclose(found.own, expected.gradient[..., :18], atol=1e-13)
+    sums = (weights[..., None] * expected.gradient[..., 18:]).sum(axis=(0, 1))
+    np.testing.assert_allclose(found.shared, sums, atol=1e-12)
+    with pytest.raises(fastmix.UnfitMethodError):
+        LogPartition.of(factor_model().structure).shared_values(np.zeros((1, 12)), np.zeros(1))

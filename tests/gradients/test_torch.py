@@ -70,6 +70,24 @@ def test_parts_are_broadcast() -> None:
     np.testing.assert_allclose(flat.detach(), fastmix.torch.log_z(LOOP, unary, table).detach())
 
 
+def test_many_rows_beside_one_table() -> None:
+    """Tables that all rows share are worked with once: the same numbers as with rows of all parameters."""
+    import torch
+
+    unary = draw(3, 4, 4, 3)
+    for table in (draw(1, 3, 3, seed=1), draw(4, 3, 3, seed=2), draw(1, 1, 4, 3, 3, seed=3)):
+        weights = torch.as_tensor(np.random.default_rng(4).normal(size=(3, 4)))
+        found = fastmix.torch.log_z(LOOP, unary, table)
+        joined = fastmix.torch.log_z(LOOP, fastmix.torch.join(LOOP, unary, table))
+        np.testing.assert_allclose(found.detach(), joined.detach())
+        own = torch.autograd.grad((weights * found).sum(), (unary, table))
+        expected = torch.autograd.grad((weights * joined).sum(), (unary, table))
+        for one, other in zip(own, expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-12)
+    assert torch.autograd.gradcheck(lambda u, t: fastmix.torch.log_z(LOOP, u, t), (unary, table), fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda u, t: fastmix.torch.log_z(LOOP, u, t), (unary, table), fast_mode=True)
+
+
 def test_factors_and_forbidden_states() -> None:
     import torch
 

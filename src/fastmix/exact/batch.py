@@ -263,11 +263,12 @@ class _BatchRun:
         digits = np.zeros(max(program.depth, 1), dtype=np.int64)
         ranges = np.repeat(self.leaves.ranges, width)
         limits = (*SCALED_RANGE, MAX_LOG_RANGE)
+        alike = np.zeros((0, 2), dtype=bool)
 
         def go(begin: int, end: int) -> None:
             kernels.run_batch_steps(
-                program.steps, program.groups, self.most_probable, limits, self.leaves.watched, begin, end, width, w,
-                tangents, ranges, log_scale, state, high, low, digits,
+                program.steps, program.groups, self.most_probable, limits, self.leaves.watched, begin, end, width,
+                alike, w, tangents, ranges, log_scale, state, high, low, digits,
             )  # fmt: skip
 
         kernels.fill_leaves(*self.leaves.filling, self.rows, first, width, w, log_scale)

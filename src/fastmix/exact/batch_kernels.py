@@ -21,6 +21,7 @@ __all__ = [
     "ANSWERED",
     "IMPOSSIBLE",
     "UNDERFLOW",
+    "add_up_leaf",
     "center_parameters",
     "fill_leaves",
     "fill_leaves_by_parameters",
@@ -49,6 +50,36 @@ def _add_product(out, x, y):
     """Add the products of two runs of numbers to a third."""
     for i in range(len(out)):
         out[i] += x[i] * y[i]
+
+
+@njit(**_FAST)
+def _add_multiple(out, x, factor):
+    """Add a multiple of a run of numbers to another."""
+    for i in range(len(out)):
+        out[i] += x[i] * factor
+
+
+@njit(**_FAST)
+def _add_number(out, number):
+    """Add a number to all of ``out``."""
+    for i in range(len(out)):
+        out[i] += number
+
+
+@njit(**_FAST)
+def _scale_alike(out, factor):
+    """Multiply ``out`` by one number."""
+    for i in range(len(out)):
+        out[i] *= factor
+
+
+@njit(**{**_FAST, "fastmath": {"nnan", "nsz", "contract", "reassoc"}})
+def _weighted_sum(x, weights):
+    """The sum of as many products."""
+    total = 0.0
+    for i in range(len(x)):
+        total += x[i] * weights[i]
+    return total
 
 
 @njit(**_FAST)
@@ -105,8 +136,8 @@ def _subtract(out, x):
 
 @njit(**_OPTIONS)
 def run_batch_steps(
-    steps, groups, maximize, limits, watched, first, last, width, w, tangents, ranges, log_scale, state, high, low,
-    digits,
+    steps, groups, maximize, limits, watched, first, last, width, alike, w, tangents, ranges, log_scale, state,
+    high, low, digits,
 ):  # fmt: skip
     """Do the steps of a program from ``first`` to before ``last``, in ordinary arithmetic, for ``width`` rows.
 
@@ -125,6 +156,9 @@ def run_batch_steps(
         Largest products in place of sums of products.
     limits : tuple of float
         The range of largest entries without scaling, and the largest log of a ratio of entries of two tables.
+    alike : bool array (steps, 2), or empty
+        For every step, whether the first and the second table have the same entries in all rows, of which only those of
+        the first row are read. Where there are any, there are no tangents, and no largest products.
     w : float array (places * width,)
     tangents : float array (places * width,), or empty
         Where there are any, those of sums of products are computed beside them.
@@ -160,7 +194,10 @@ def run_batch_steps(
             w[o * width : (o + size) * width] = 0.0
             if has_tangents:
                 tangents[o * width : (o + size) * width] = 0.0
-        together = on == 1 and bn == 1 and (kind == SCALE or an == 1)
+        a_alike = len(alike) > 0 and alike[s, 0] and kind != SCALE
+        b_alike = len(alike) > 0 and alike[s, 1]
+        # Whether the entries of the innermost loop follow each other, so that it is one run.
+        together = on == 1 and bn == (0 if b_alike else 1) and (kind == SCALE or an == (0 if a_alike else 1))
         for _ in range(count):
             runs = 1 if together else n
             length = n * width if together else width
@@ -168,8 +205,18 @@ def run_batch_steps(
                 at = (a + i * an) * width
                 bt = (b + i * bn) * width
                 ot = (o + i * on) * width
-                y = w[bt : bt + length]
                 z = w[ot : ot + length]
+                if a_alike or b_alike:
+                    if kind == SCALE:
+                        _scale_alike(z, w[bt])
+                    elif a_alike and b_alike:
+                        _add_number(z, w[at] * w[bt])
+                    elif b_alike:
+                        _add_multiple(z, w[at : at + length], w[bt])
+                    else:
+                        _add_multiple(z, w[bt : bt + length], w[at])
+                    continue
+                y = w[bt : bt + length]
                 if kind == SCALE:
                     if has_tangents:
                         _scale_tangents(tangents[ot : ot + length], z, y, tangents[bt : bt + length])
@@ -398,3 +445,32 @@ def normalize_leaves(starts, sizes, changed, back, width, w, tangents, state, sm
                 for c in range(width):
                     d_belief[c] = total[c] * (d_belief[c] + belief[c] * slope[c])
             _scale(belief, total)
+
+
+@njit(**_OPTIONS)
+def add_up_leaf(first, size, entries, is_changed, back, width, w, weights, state, smallest, total, out):
+    """Add the marginals of a leaf, weighted by row and added up over the rows, to the ``entries`` of ``out``.
+
+    The leaf, of which only the entries of the first row are there, is not normalized before; ``is_changed`` tells
+    whether it is missing in its derivatives. Rows that are not answered count nothing; other arguments are those of
+    :func:`normalize_leaves`.
+    """
+    total[:] = 0.0
+    for i in range(first, first + size):
+        _add_multiple(total, w[(back + i) * width : (back + i + 1) * width], w[i * width] if is_changed else 1.0)
+    has_left_out = False
+    for c in range(width):
+        if not total[c] > smallest and state[c] == ANSWERED:
+            state[c] = UNDERFLOW
+        if state[c] == ANSWERED:
+            total[c] = weights[c] / total[c]
+        else:
+            total[c] = 0.0
+            has_left_out = True
+    for i in range(first, first + size):
+        slopes = w[(back + i) * width : (back + i + 1) * width]
+        if has_left_out:
+            for c in range(width):
+                if state[c] != ANSWERED:
+                    slopes[c] = 0.0
+        out[entries[i - first]] += _weighted_sum(slopes, total) * (w[i * width] if is_changed else 1.0)

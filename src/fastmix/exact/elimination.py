@@ -185,11 +185,12 @@ def plan_elimination(
     *,
     memory_limit: float = math.inf,
     order: EliminationOrder | None = None,
+    alone: frozenset[int] = frozenset(),
     clock: Clock = NO_LIMIT,
 ) -> FactorElimination:
     """The elimination of all variables of some factors within a memory limit, planned before any table is allocated.
 
-    The order of elimination is searched for unless it is given.
+    The order of elimination is searched for unless it is given. Factors that are ``alone`` stay tables of their own.
     """
     if order is None:
         states = [int(s) for s in factors.num_states]
@@ -201,7 +202,7 @@ def plan_elimination(
     if message_bytes > memory_limit:
         refuse(width, order.width, message_bytes, memory_limit, "at least ")
     clock.check()
-    elimination = FactorElimination(factors, order, EliminationPlan(factors, order, clock))
+    elimination = FactorElimination(factors, order, EliminationPlan(factors, order, clock, alone))
     if elimination.required_bytes > memory_limit:
         refuse(width, order.width, elimination.required_bytes, memory_limit)
     clock.check()

@@ -25,16 +25,16 @@ from fastmix.exact.planner import Factors, strides
 from fastmix.exact.program import Program
 from fastmix.exact.tangents import run_tangents
 from fastmix.exact.tuning import (
-    BATCH_BYTES,
-    MAX_BATCH_ROWS,
     MAX_LOG_RANGE,
+    MAX_PARAMETER_ROWS,
     MIN_BATCH_ROWS,
+    PARAMETER_BYTES,
     SCALED_RANGE,
     SMALLEST_TOTAL,
 )
 from fastmix.model import Structure
 
-__all__ = ["ParameterRows", "RowGradients", "plan_parameter_rows"]
+__all__ = ["ParameterRows", "RowGradients", "plan_parameter_rows", "put_side_by_side", "structure_factors"]
 
 
 class RowGradients(NamedTuple):
@@ -94,8 +94,8 @@ class ParameterRows:
     @property
     def width(self) -> int:
         """Rows in a block: as many as keep the tables of all of them in the cache, a power of two."""
-        fitting = BATCH_BYTES / max(1, self.elimination.required_bytes)
-        return int(2 ** math.floor(math.log2(min(max(fitting, 1.0), MAX_BATCH_ROWS))))
+        fitting = PARAMETER_BYTES / max(1, self.elimination.required_bytes)
+        return int(2 ** math.floor(math.log2(min(max(fitting, 1.0), MAX_PARAMETER_ROWS))))
 
     @cached_property
     def filling(self) -> _Filling:
@@ -198,10 +198,11 @@ class _RowRun:
             self.is_late[first:last] = True
             return
         limits = (*SCALED_RANGE, MAX_LOG_RANGE)
+        alike = np.zeros((0, 2), dtype=bool)
 
         def go(begin: int, end: int) -> None:
             kernels.run_batch_steps(
-                program.steps, program.groups, False, limits, watched, begin, end, width, w, tangents, ranges,
+                program.steps, program.groups, False, limits, watched, begin, end, width, alike, w, tangents, ranges,
                 log_scale, state, high, low, digits,
             )  # fmt: skip
 
@@ -235,12 +236,12 @@ class _RowRun:
         own = slice(program.values * width, program.spare * width)
         values = w[own]
         ranges = np.zeros((len(program.places) + 1) * width)
-        _put_side_by_side(self.thetas, first, width, values)
+        put_side_by_side(self.thetas, first, width, values)
         kernels.center_parameters(filling.starts, filling.leaf_of, values, width, ranges, log_scale, high, low)
         np.exp(values, out=values)
         directions = tangents[own] if len(tangents) else tangents
         if self.directions is not None:
-            _put_side_by_side(self.directions, first, width, directions)
+            put_side_by_side(self.directions, first, width, directions)
         kernels.fill_leaves_by_parameters(filling.members, filling.entries, values, directions, width, w, tangents)
         watched = may_underflow(self.plan.elimination.plan, ranges.reshape(-1, width).max(axis=1))
         return ranges, watched
@@ -275,7 +276,7 @@ class _RowRun:
         )
 
 
-def _put_side_by_side(rows: FloatArray, first: int, width: int, out: FloatArray) -> None:
+def put_side_by_side(rows: FloatArray, first: int, width: int, out: FloatArray) -> None:
     """Copy the rows of a block into ``out`` (parameters * width,); places beyond the last row repeat that."""
     block = rows[first : first + width]
     target = out.reshape(-1, width)
@@ -291,8 +292,13 @@ def plan_parameter_rows(
     Its factors are the terms of models on the structure: variables, edges, factors. A :class:`fastmix.ResourceError`
     where the tables do not fit.
     """
+    elimination = plan_elimination(structure_factors(structure), memory_limit=memory_limit, clock=clock)
+    return ParameterRows(elimination.run_often())
+
+
+def structure_factors(structure: Structure) -> Factors:
+    """The terms of models on a structure, without their values: variables, edges, factors."""
     scopes: list[tuple[int, ...]] = [(i,) for i in range(structure.num_variables)]
     scopes += list(map(tuple, structure.edges.tolist()))
     scopes += [tuple(scope.tolist()) for scope in structure.scopes]
-    factors = Factors(structure.num_states.tolist(), scopes, np.zeros(0))
-    return ParameterRows(plan_elimination(factors, memory_limit=memory_limit, clock=clock).run_often())
+    return Factors(structure.num_states.tolist(), scopes, np.zeros(0))

@@ -101,10 +101,19 @@ class EliminationPlan:
        result belongs to the next of its variables.
     3. With all layouts known, the products become steps, loops over axes with strides in three tables.
     4. Derivatives are given places, and the memory of a run is added up.
+
+    Factors that are ``alone`` are tables of their own, not joined with others before there are numbers.
     """
 
-    def __init__(self, factors: Factors, order: EliminationOrder, clock: Clock = NO_LIMIT) -> None:
+    def __init__(
+        self,
+        factors: Factors,
+        order: EliminationOrder,
+        clock: Clock = NO_LIMIT,
+        alone: frozenset[int] = frozenset(),
+    ) -> None:
         self.factors = factors
+        self.alone = alone
         self.states = [int(s) for s in factors.num_states]
         self.factor_sizes = [math.prod([self.states[v] for v in scope]) for scope in factors.scopes]
         order_list = order.order.tolist()
@@ -195,6 +204,8 @@ class EliminationPlan:
         groups: list[tuple[set[int], list[int]]] = []
         for f in sorted(members, key=lambda f: -sizes[f]):
             for union, group in groups:
+                if f in self.alone or group[0] in self.alone:
+                    continue
                 both = union.union(scopes[f])
                 if len(both) == len(union) or math.prod([states[v] for v in both]) <= limit:
                     union |= both

@@ -27,6 +27,7 @@ __all__ = [
     "MAX_KEPT_VARIABLES",
     "MAX_LOG_RANGE",
     "MAX_OVERSIZE",
+    "MAX_PARAMETER_ROWS",
     "MAX_SEARCH_SECONDS",
     "MAX_UNBOUNDED_VARIABLES",
     "MIN_BATCH_ROWS",
@@ -42,6 +43,7 @@ __all__ = [
     "NS_RUNS",
     "NS_SHARED_INSIDE",
     "NS_SHORT_RUNS",
+    "PARAMETER_BYTES",
     "PIECE_ENTRIES",
     "PLAIN_PYTHON_ENTRIES",
     "PLAIN_PYTHON_RUNS",
@@ -237,6 +239,11 @@ STEPS_PER_CLOCK_CHECK = 1024
 BATCH_BYTES = 1 << 24
 MAX_BATCH_ROWS = 64
 MIN_BATCH_ROWS = 8
+#: The same for rows of parameters (:mod:`fastmix.exact.parameter_rows`), which have no evidence to look up: what a loop
+#: over the rows of a block costs beside them is shared by twice as many (``benchmarks/gradients.py``; half of it takes
+#: 1.3 times as long for tables of their own and 1.7 times for shared ones, twice of it 1.3 times).
+PARAMETER_BYTES = 1 << 25
+MAX_PARAMETER_ROWS = 128
 #: Tables are scaled when their largest entry leaves this range, so that few are.
 SCALED_RANGE = (1e-15, 1e15)
 #: Log of the range of positive entries below which a product of tables cannot underflow: the smallest normal double is

@@ -11,15 +11,19 @@ import numpy as np
 from fastmix._arrays import FloatArray
 from fastmix._checks import as_float_array, check_log_values, describe
 from fastmix._clock import NO_LIMIT, Clock
-from fastmix.errors import ModelError
+from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.exact.elimination import refuse
 from fastmix.exact.parameter_rows import ParameterRows, plan_parameter_rows
+from fastmix.exact.shared_rows import SharedGradients, SharedRows, plan_shared_rows
 from fastmix.model import MarkovRandomField, Structure
 
 __all__ = ["LogPartition", "Partition", "Slopes", "as_parameters", "count_parameters", "structure_of"]
 
 # The name under which a plan is kept with its structure.
 _KEPT = "parameter_rows"
+_KEPT_SHARED = "shared_rows"
+# Bytes that a plan for shared tables may take at any rate, beside twice those of the plan for tables of their own.
+_LEAST_BYTES = float(1 << 24)
 
 
 class Slopes(NamedTuple):
@@ -99,6 +103,36 @@ class LogPartition(Partition):
         found = self.rows.answer(self._flat(theta), num_threads=num_threads, clock=clock)
         assert found.gradients is not None
         return Slopes(found.log_z.reshape(theta.shape[:-1]), found.gradients.reshape(theta.shape))
+
+    def shared_values(self, unary: FloatArray, tables: FloatArray, *, clock: Clock = NO_LIMIT) -> FloatArray:
+        """Log Z (..) of rows of unaries (.., U) beside tables (S,) that are the same in all rows; pairs only."""
+        rows = np.asarray(unary, dtype=np.float64).reshape(-1, unary.shape[-1])
+        return self._shared_rows.values(rows, tables, clock).reshape(unary.shape[:-1])
+
+    def shared_gradients(
+        self, unary: FloatArray, tables: FloatArray, weights: FloatArray, *, clock: Clock = NO_LIMIT
+    ) -> SharedGradients:
+        """The same with gradients: by the unaries (.., U), and by the tables (S,) summed over rows with weights (..).
+
+        Tables have no axis for the row while they are worked with: several times as fast as rows with tables of their
+        own. Rows in which nothing is possible have NaN by the unaries, and count nothing by the tables.
+        """
+        rows = np.asarray(unary, dtype=np.float64).reshape(-1, unary.shape[-1])
+        found = self._shared_rows.gradients(rows, tables, np.reshape(weights, -1), clock)
+        assert found.own is not None
+        return SharedGradients(found.log_z.reshape(unary.shape[:-1]), found.own.reshape(unary.shape), found.shared)
+
+    @property
+    def _shared_rows(self) -> SharedRows:
+        """The plan for shared tables, kept with the structure."""
+        kept: SharedRows | None = self.structure.__dict__.get(_KEPT_SHARED)
+        if kept is None:
+            if self.structure.num_factors:
+                raise UnfitMethodError("tables that rows share must be of pairs, got factors over more variables")
+            limit = 2.0 * self.rows.elimination.required_bytes + _LEAST_BYTES
+            kept = plan_shared_rows(self.structure, memory_limit=limit)
+            self.structure.__dict__[_KEPT_SHARED] = kept
+        return kept
 
     def hessian_products(
         self, theta: FloatArray, directions: FloatArray, *, num_threads: int = 1, clock: Clock = NO_LIMIT

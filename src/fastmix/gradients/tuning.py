@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BETHE_DAMPING", "BETHE_TOL", "BURN_IN", "NUM_CHAINS", "SWEEPS_PER_CALL"]
+__all__ = ["BETHE_DAMPING", "BETHE_TOL", "BURN_IN", "MIN_SHARED_ROWS", "NUM_CHAINS", "SWEEPS_PER_CALL"]
 
 # -- bethe.py ---------------------------------------------------------------------------------------------------------
 
@@ -20,3 +20,9 @@ NUM_CHAINS = 256
 BURN_IN = 100
 #: Sweeps for derivatives after the parameters have changed: persistent chains follow small steps. Not measured.
 SWEEPS_PER_CALL = 10
+
+# -- torch/functions.py -----------------------------------------------------------------------------------------------
+
+#: Rows of unaries from which on tables that they share are worked with as such: fewer are faster one by one, as
+#: ``MIN_BATCH_ROWS`` of exact/tuning.py says (``benchmarks/gradients.py`` has a thousand).
+MIN_SHARED_ROWS = 8

@@ -6,6 +6,7 @@ read where they are, others are copied.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fastmix.errors import ModelError
 from fastmix.gradients.layout import parts_of, read_shapes
 from fastmix.gradients.log_z import plain_model
 from fastmix.gradients.partition import LogPartition, Partition, structure_of
+from fastmix.gradients.tuning import MIN_SHARED_ROWS
 
 torch = require("torch", extra="torch", purpose="functions that networks are trained through")
 
@@ -59,8 +61,14 @@ def log_z(graph: Any, *parameters: Any, num_threads: int | None = None) -> Any:
     tensor([0.3333, 0.3333, 0.3333])
     """
     partition = _partition_of(graph)
+    if _is_shared(partition, parameters):
+        unary, tables = _flat_parts(partition.structure, parameters)
+        for part in (unary, tables):
+            _check_numbers(part)
+        return _SharedLogZ.apply(unary, tables.reshape(-1), partition, _threads(num_threads))
     theta = _checked(partition, parameters)
-    return _LogZ.apply(theta, partition, _threads(num_threads))
+    wants_slopes = torch.is_grad_enabled() and theta.requires_grad
+    return _LogZ.apply(theta, partition, _threads(num_threads), wants_slopes)
 
 
 def marginals(graph: Any, *parameters: Any, num_threads: int | None = None) -> Any:
@@ -113,9 +121,17 @@ def join(graph: Any, *parameters: Any) -> Any:
     for part in parameters:
         if not isinstance(part, torch.Tensor) or not part.is_floating_point():
             raise TypeError(f"parameters must be tensors of floating point numbers, got {describe(part)}")
-    num_own, batch = read_shapes(structure, [tuple(part.shape) for part in parameters])
     if len(parameters) == 1:
+        read_shapes(structure, [tuple(parameters[0].shape)])
         return parameters[0]
+    flat = _flat_parts(structure, parameters)
+    batch = torch.broadcast_shapes(*[part.shape[:-1] for part in flat])
+    return torch.cat([part.expand(*batch, part.shape[-1]) for part in flat], dim=-1)
+
+
+def _flat_parts(structure: Any, parameters: tuple[Any, ...]) -> list[Any]:
+    """Parts of the parameters with one axis (.., entries) after those of the batch."""
+    num_own, _ = read_shapes(structure, [tuple(part.shape) for part in parameters])
     sizes = [part.size for part in parts_of(structure) if part.size or part.name == "unary"]
     flat = []
     for part, own, size in zip(parameters, num_own, sizes, strict=True):
@@ -123,8 +139,8 @@ def join(graph: Any, *parameters: Any) -> Any:
         axes = part.shape[part.dim() - own :]
         if own == 3 and axes[0] == 1:  # one table for all edges
             part = part.expand(*outer, size // (axes[1] * axes[2]), *axes[1:])
-        flat.append(part.reshape(*outer, size).expand(*batch, size))
-    return torch.cat(flat, dim=-1)
+        flat.append(part.reshape(*outer, size))
+    return flat
 
 
 def _partition_of(graph: Any) -> Any:
@@ -140,10 +156,29 @@ def _threads(num_threads: int | None) -> int:
 def _checked(partition: Any, parameters: tuple[Any, ...]) -> Any:
     """Parameters as one tensor (.., P) of numbers or -inf."""
     theta = join(partition.structure, *parameters)
+    _check_numbers(theta)
+    return theta
+
+
+def _check_numbers(theta: Any) -> None:
+    """Refuse NaN and +inf."""
     # The largest is +inf or NaN exactly where some entry is.
     if theta.numel() and not bool(theta.detach().max() < torch.inf):
         raise ModelError("parameters must hold finite numbers or -inf, got NaN or +inf")
-    return theta
+
+
+def _is_shared(partition: Any, parameters: tuple[Any, ...]) -> bool:
+    """Whether these are rows of unaries beside tables that are the same in all rows, worked with as such."""
+    if len(parameters) != 2 or not isinstance(partition, LogPartition) or partition.structure.num_factors:
+        return False
+    if not all(isinstance(part, torch.Tensor) and part.is_floating_point() for part in parameters):
+        return False
+    if parameters[0].dtype != parameters[1].dtype or parameters[0].device != parameters[1].device:
+        return False
+    (of_unary, of_table), _ = read_shapes(partition.structure, [tuple(part.shape) for part in parameters])
+    rows = parameters[0].shape[: parameters[0].dim() - of_unary]
+    sets = parameters[1].shape[: parameters[1].dim() - of_table]
+    return math.prod(sets) == 1 and len(sets) <= len(rows) and math.prod(rows) >= MIN_SHARED_ROWS
 
 
 def as_array(tensor: Any) -> Any:
@@ -160,12 +195,12 @@ class _LogZ(torch.autograd.Function):  # type: ignore[misc, name-defined]
     """Log Z, whose derivative is the marginals."""
 
     @staticmethod
-    def forward(ctx: Any, theta: Any, partition: Any, num_threads: int) -> Any:
+    def forward(ctx: Any, theta: Any, partition: Any, num_threads: int, wants_slopes: bool) -> Any:
         """Log Z, and the marginals with it where a gradient will be asked for."""
         ctx.partition = partition
         ctx.num_threads = num_threads
         known = None
-        if ctx.needs_input_grad[0]:
+        if wants_slopes:
             found = partition.gradients(as_array(theta), num_threads=num_threads)
             values = found.log_z
             known = as_tensor(found.gradient, theta)
@@ -179,7 +214,31 @@ class _LogZ(torch.autograd.Function):  # type: ignore[misc, name-defined]
         """The slope times the marginals."""
         theta, known = ctx.saved_tensors
         found = _Marginals.apply(theta, known, ctx.partition, ctx.num_threads)
-        return slope.unsqueeze(-1) * found, None, None
+        return slope.unsqueeze(-1) * found, None, None, None
+
+
+class _SharedLogZ(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    """Log Z of rows of unaries (.., U) beside tables (S,), whose gradients are added up over the rows at once."""
+
+    @staticmethod
+    def forward(ctx: Any, unary: Any, tables: Any, partition: Any, num_threads: int) -> Any:
+        """Log Z; a small part of the time that gradients take, so that these wait for their weights."""
+        ctx.partition = partition
+        ctx.num_threads = num_threads
+        ctx.save_for_backward(unary, tables)
+        return as_tensor(partition.shared_values(as_array(unary), as_array(tables)), unary)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Any) -> Any:
+        """The slopes times the marginals; by way of rows of all parameters where they are to be differentiated."""
+        unary, tables = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            theta = torch.cat([unary, tables.expand(*unary.shape[:-1], len(tables))], dim=-1)
+            found = slope.unsqueeze(-1) * _Marginals.apply(theta, None, ctx.partition, ctx.num_threads)
+            by_tables = found[..., unary.shape[-1] :].reshape(-1, len(tables)).sum(dim=0)
+            return found[..., : unary.shape[-1]], by_tables, None, None
+        found = ctx.partition.shared_gradients(as_array(unary), as_array(tables), as_array(slope))
+        return slope.unsqueeze(-1) * as_tensor(found.own, unary), as_tensor(found.shared, tables), None, None
 
 
 class _Marginals(torch.autograd.Function):  # type: ignore[misc, name-defined]
