@@ -79,7 +79,7 @@ def snakes(folder: Path) -> None:
     test, test_labels = read_snakes(data, "test", colors)
     for name, options in (
         ("pseudo-likelihood", {"objective": "pseudo-likelihood"}),
-        ("sampled likelihood", {"moments": "sampled", "max_iter": 150, "num_chains": 8}),
+        ("sampled likelihood", {"moments": "sampled", "num_chains": 8}),
     ):
         field = ConditionalRandomField(random_state=0, progress=None, **options)  # type: ignore[arg-type]
         begun = time.process_time()

@@ -87,6 +87,7 @@ def potentials(examples: Examples, layout: Layout, w: np.ndarray) -> tuple[np.nd
     return (*design.potentials(w), design.table_of)
 
 
+@pytest.mark.nojit
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e3])
 def test_marginals_and_modes_of_trees(scale: float) -> None:
     """Weights far apart are summed in logarithms."""

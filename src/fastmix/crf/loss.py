@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import Clock
 from fastmix.crf.design import Design, Layout
-from fastmix.crf.examples import UNKNOWN, Examples
+from fastmix.crf.examples import Examples
 from fastmix.crf.objectives import ExactLikelihood, Objective, PseudoLikelihood, TreeLikelihood
 from fastmix.crf.tuning import BLOCK_ENTRIES, EVALUATION_SECONDS
 from fastmix.crf.within import SetOfModels
@@ -108,14 +110,13 @@ def make_loss(
     others = np.flatnonzero(~examples.is_tree)
     loss = Loss(layout, [], len(examples), ridge, "none")
 
-    def add(chosen: IntArray, kind: type[Objective]) -> None:
+    def add(chosen: IntArray, make: Callable[[Examples, IntArray], Objective]) -> None:
         """Add examples in blocks, whose tables caches keep."""
         for part in _parts(examples, chosen, layout, every_edge=within is not None):
             some = examples.take(part)
             own = codes[Examples.places(examples.node_starts, part)]
             design = Design(some, layout)
-            made = ExactLikelihood(design, own) if kind is ExactLikelihood else kind(some, own)  # type: ignore[call-arg]
-            loss.blocks.append(Block(design, made, _set_of(design, within)))
+            loss.blocks.append(Block(design, make(some, own), _set_of(design, within)))
 
     if objective == "pseudo-likelihood":
         add(np.arange(len(examples)), PseudoLikelihood)
@@ -129,10 +130,18 @@ def make_loss(
     if moments == "sampled":
         trees, others = trees[:0], np.arange(len(examples))
     elif len(others):
-        exact = ExactLikelihood(Design(examples.take(others), layout), np.full(0, UNKNOWN))
-        if moments == "exact" or _fits(exact):
-            add(others, ExactLikelihood)
+        try:
+            add(others, partial(ExactLikelihood, num_states=layout.num_states))
+            objectives = [block.objective for block in loss.blocks if isinstance(block.objective, ExactLikelihood)]
+            fits = moments == "exact" or sum(one.seconds() for one in objectives) <= EVALUATION_SECONDS
+        except ResourceError:
+            if moments == "exact":
+                raise
+            fits = False
+        if fits:
             others = others[:0]
+        else:
+            loss.blocks.clear()
     if len(trees):
         add(trees, TreeLikelihood)
     loss.methods = "exact" if loss.blocks and not len(others) else "sampled"
@@ -142,14 +151,6 @@ def make_loss(
         loss.sampled_codes = codes[Examples.places(examples.node_starts, others)]
         loss.sampled_within = _set_of(loss.sampled, within)
     return loss
-
-
-def _fits(objective: ExactLikelihood) -> bool:
-    """Whether one evaluation fits into the memory, and into the seconds of one."""
-    try:
-        return objective.seconds() <= EVALUATION_SECONDS
-    except ResourceError:
-        return False
 
 
 def _set_of(design: Design, within: NormBall | None) -> SetOfModels | None:

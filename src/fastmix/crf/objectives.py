@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray, read_only
 from fastmix._clock import Clock
+from fastmix._memory import available_memory
 from fastmix.crf import node_kernels
-from fastmix.crf.design import Design
 from fastmix.crf.examples import UNKNOWN, Examples
 from fastmix.crf.forest import Forest, clamped
-from fastmix.errors import ResourceError
-from fastmix.exact import plan_exact
-from fastmix.model import MarkovRandomField
+from fastmix.crf.tuning import GRADIENT_COST
+from fastmix.gradients import LogPartition
+from fastmix.model import Structure
 
 __all__ = ["ExactLikelihood", "Objective", "PseudoLikelihood", "TreeLikelihood", "add_labels"]
 
@@ -116,75 +117,72 @@ class PseudoLikelihood(Objective):
         return value, for_unary, for_tables
 
 
+@dataclass(frozen=True, eq=False)
+class _AlikeGraphs:
+    """Examples whose graphs have the same nodes and edges: places of their nodes and edges, a row for each."""
+
+    nodes: IntArray  # (examples, n)
+    edges: IntArray  # (examples, m)
+    partition: LogPartition
+
+
 class ExactLikelihood(Objective):
     """Minus the log-likelihood of examples with cycles, by exact inference in each of them.
 
-    A :class:`ResourceError` where the tables of one do not fit.
+    Examples with the same graph share a plan, and are answered side by side. A :class:`ResourceError` where the tables
+    of one do not fit.
     """
 
-    def __init__(self, design: Design, codes: IntArray) -> None:
-        self.design = design
+    def __init__(self, examples: Examples, codes: IntArray, num_states: int) -> None:
+        self.examples = examples
         self.codes = codes
-        examples = design.examples
-        k = design.layout.num_states
-        self._parts = []
+        self._known = codes != UNKNOWN
+        members: dict[tuple[int, bytes], list[int]] = {}
         for number in range(len(examples)):
-            part = examples.take(np.array([number]))
-            n = part.num_nodes
-            blank = MarkovRandomField(
-                num_states=np.full(n, k), log_unary=np.zeros(n * k), edges=part.edges,
-                log_pairwise=np.zeros(len(part.edges) * k * k),
-            )  # fmt: skip
-            own = codes[examples.node_starts[number] : examples.node_starts[number + 1]]
-            evidence = {int(v): int(own[v]) for v in np.flatnonzero(own != UNKNOWN)}
-            self._parts.append((blank, evidence))
+            own = self._edges(number)
+            members.setdefault((self._size(number), own.tobytes()), []).append(number)
+        limit = available_memory() / 2
+        self._groups = []
+        for (n, _), numbers in members.items():
+            own = self._edges(numbers[0])
+            structure = Structure.of(np.full(n, num_states), own)
+            nodes = examples.node_starts[numbers][:, None] + np.arange(n)
+            edges = examples.edge_starts[numbers][:, None] + np.arange(len(own))
+            self._groups.append(_AlikeGraphs(nodes, edges, LogPartition.of(structure, limit)))
+
+    def _size(self, number: int) -> int:
+        """Number of nodes of an example."""
+        return int(self.examples.node_starts[number + 1] - self.examples.node_starts[number])
+
+    def _edges(self, number: int) -> IntArray:
+        """Edges of an example, by the numbers of its own nodes."""
+        first, end = self.examples.edge_starts[number : number + 2]
+        own: IntArray = self.examples.edges[first:end] - self.examples.node_starts[number]
+        return own
 
     def seconds(self) -> float:
-        """Estimate of the time that one evaluation takes; a :class:`ResourceError` where tables do not fit."""
-        return sum(plan_exact(model).seconds for model, _ in self._parts)
+        """Estimate of the time that one evaluation takes."""
+        return sum(GRADIENT_COST * len(group.nodes) * group.partition.rows.seconds_per_row for group in self._groups)
 
     def evaluate(
         self, unary: FloatArray, tables: FloatArray, table_of: IntArray, clock: Clock
     ) -> tuple[float, FloatArray, FloatArray]:
         """The value and its derivatives: marginals of the models less those given the known labels."""
-        examples = self.design.examples
+        held = clamped(unary, self.codes, self._known)
         value = 0.0
-        for_unary = np.empty_like(unary)
-        for_edges = np.empty((len(examples.edges), *tables.shape[1:]))
-        for number, (blank, evidence) in enumerate(self._parts):
-            clock.check()
-            nodes = slice(*examples.node_starts[number : number + 2])
-            edges = slice(*examples.edge_starts[number : number + 2])
-            model = blank.with_parameters(
-                np.concatenate([unary[nodes].reshape(-1), tables[table_of[edges]].reshape(-1)])
-            )
-            free = plan_exact(model).run()
-            assert free.log_z is not None
-            assert free.edge_marginals is not None
-            value += free.log_z
-            for_unary[nodes] = free.node_marginals.reshape(-1, unary.shape[1])
-            for_edges[edges] = free.edge_marginals.reshape(-1, *tables.shape[1:])
-            if len(evidence) < model.num_variables:
-                given = plan_exact(model, evidence=evidence).run()
-                assert given.log_z is not None
-                assert given.edge_marginals is not None
-                value -= given.log_z
-                for_unary[nodes] -= given.node_marginals.reshape(-1, unary.shape[1])
-                for_edges[edges] -= given.edge_marginals.reshape(-1, *tables.shape[1:])
-            else:
-                own = np.array([evidence[v] for v in range(model.num_variables)], dtype=np.int64)
-                value -= model.log_weight(own)
-                i, j = examples.edges[edges].T - examples.node_starts[number]
-                for_unary[np.arange(nodes.start, nodes.stop), own] -= 1.0
-                for_edges[np.arange(edges.start, edges.stop), own[i], own[j]] -= 1.0
+        for_unary = np.zeros_like(unary)
+        for_edges = np.zeros((len(table_of), *tables.shape[1:]))
+        for group in self._groups:
+            own = tables[table_of[group.edges]].reshape(len(group.nodes), -1)
+            for sign, potentials in ((1.0, unary), (-1.0, held)):
+                clock.check()
+                rows = np.hstack([potentials[group.nodes].reshape(len(own), -1), own])
+                found = group.partition.gradients(rows, clock=clock)
+                num_unary = group.nodes[0].size * unary.shape[1]
+                value += sign * float(found.log_z.sum())
+                for_unary[group.nodes] += sign * found.gradient[:, :num_unary].reshape(*group.nodes.shape, -1)
+                pairs = found.gradient[:, num_unary:].reshape(*group.edges.shape, *tables.shape[1:])
+                for_edges[group.edges] += sign * pairs
         for_tables = np.zeros_like(tables)
         np.add.at(for_tables, table_of, for_edges)
         return value, for_unary, for_tables
-
-
-def fits_exactly(objective: ExactLikelihood, limit_seconds: float) -> bool:
-    """Whether one evaluation fits into the memory, and into some seconds."""
-    try:
-        return objective.seconds() <= limit_seconds
-    except ResourceError:
-        return False

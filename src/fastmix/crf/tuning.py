@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 __all__ = [
-    "BLOCK_ENTRIES", "DIFFERENCE", "EVALUATION_SECONDS", "EXACT_SECONDS", "LBFGS_MEMORY", "LINE_SEARCHES", "MAX_ITER",
-    "MOMENTUM", "NUM_CHAINS", "NUM_ROUNDS", "POWER_STEPS", "PREDICTION_SWEEPS", "PROJECTION_TOL", "SAMPLED_TOL",
-    "SWEEPS", "TOL", "TOL_WITHIN",
+    "BLOCK_ENTRIES", "DIFFERENCE", "EVALUATION_SECONDS", "EXACT_SECONDS", "GRADIENT_COST", "LBFGS_MEMORY",
+    "LINE_SEARCHES", "MAX_ITER", "MOMENTUM", "NUM_CHAINS", "NUM_ROUNDS", "POWER_STEPS", "PREDICTION_SWEEPS",
+    "PROJECTION_TOL", "SAMPLED_TOL", "SWEEPS", "TOL", "TOL_WITHIN",
 ]  # fmt: skip
 
 # -- exact objectives (loss.py, fit.py) --
@@ -24,6 +24,8 @@ MAX_ITER = 1000
 LINE_SEARCHES = 2
 #: Seconds of one exact evaluation of all examples with cycles, beyond which moments are sampled (not measured).
 EVALUATION_SECONDS = 2.0
+#: Seconds of an evaluation of log Z with marginals, free and given labels, in seconds of one of log Z.
+GRADIENT_COST = 6.0
 #: Seconds that exact inference of one example may take in predictions (not measured).
 EXACT_SECONDS = 1.0
 
