@@ -9,8 +9,8 @@ import pytest
 from crf_models import random_problem
 
 import fastmix
-from fastmix import Interrupted, ModelError, NormBall, Status, UnfitMethodError
-from fastmix.crf import ConditionalRandomField, Graph
+from fastmix import Interrupted, ModelError, NormBall, ResourceError, Status, UnfitMethodError
+from fastmix.crf import ConditionalRandomField, Graph, objectives, posterior
 from oracle import crf as naive
 
 Rows = list[Any]
@@ -240,3 +240,59 @@ def test_examples_must_fit_those_of_the_fit() -> None:
     skipped = [Graph(np.zeros((2, 1)), [(0, 1)])]
     with pytest.raises(UnfitMethodError, match="pseudo-likelihood"):
         ConditionalRandomField(objective="pseudo-likelihood").fit(skipped, [[0, -1]])
+
+
+# -- graphs with cycles that are not summed exactly -------------------------------------------------------------------
+
+
+def pictures() -> tuple[Rows, Rows]:
+    """Small grids whose labels are signs of what is seen."""
+    rng = np.random.default_rng(3)
+    seen = [rng.normal(size=(3, 3, 1)) for _ in range(12)]
+    return [Graph.grid(picture) for picture in seen], [(picture[:, :, 0] > 0).astype(int) for picture in seen]
+
+
+def test_other_methods_answer_for_grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Belief propagation, a sampler and Gibbs draws are near the exact answers of weak couplings."""
+    graphs, labels = pictures()
+    field = ConditionalRandomField(ridge=0.1, random_state=0).fit(graphs, labels)
+    exact = np.concatenate([part.ravel() for part in field.predict_proba(graphs)])
+    monkeypatch.setattr(posterior, "EXACT_SECONDS", 0.0)
+    for options, atol in (({"inference": "auto"}, 0.01), ({"inference": fastmix.Gibbs(num_sweeps=4000)}, 0.05)):
+        field.set_params(**options)
+        found = np.concatenate([part.ravel() for part in field.predict_proba(graphs)])
+        np.testing.assert_allclose(found, exact, atol=atol)
+    field.set_params(inference="auto")
+    draws = field.sample(graphs, 2000)
+    shares = np.concatenate([(part[..., None] == field.classes_).mean(axis=0).ravel() for part in draws])
+    np.testing.assert_allclose(shares, exact, atol=6.0 * 0.5 / np.sqrt(2000))
+
+
+def test_answers_that_are_not_to_be_relied_on_are_told() -> None:
+    graphs, labels = pictures()
+    field = ConditionalRandomField(ridge=0.1, random_state=0).fit(graphs, labels)
+    field.set_params(inference=fastmix.LoopyBP(max_iter=1, tol=1e-12))
+    with pytest.warns(UserWarning, match="the status of marginals is not_converged"):
+        field.predict_proba(graphs)
+
+
+def test_exact_moments_that_do_not_fit_are_sampled_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs, labels = pictures()
+    monkeypatch.setattr(objectives, "available_memory", lambda: 200)
+    with pytest.raises(ResourceError):
+        ConditionalRandomField(moments="exact").fit(graphs, labels)
+    chain = [np.zeros((2, 1))]
+    field = ConditionalRandomField(max_iter=3, random_state=0).fit([*graphs, *chain], [*labels, [0, -1]])
+    assert field.result_.moments == "exact and sampled"
+    assert field.result_.stats["num_chains"] == 32
+
+
+def test_a_sampled_fit_within_a_set_and_its_time_limit() -> None:
+    graphs, labels = pictures()
+    options: dict[str, Any] = {"moments": "sampled", "max_iter": 5, "num_chains": 4, "random_state": 0}
+    field = ConditionalRandomField(within=NormBall("inf", 0.5), **options).fit(graphs, labels)
+    assert field.result_.price is None
+    assert field.result_.stats["projection_seconds"] > 0.0
+    assert fastmix.certify(field.model(graphs[0])).certified
+    held = ConditionalRandomField(time_limit=1e-9, **options).fit(graphs, labels)
+    assert held.result_.status is Status.NOT_CONVERGED
