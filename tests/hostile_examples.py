@@ -97,7 +97,9 @@ def field() -> crf.ConditionalRandomField:
 @cache
 def files() -> dict[str, Path]:
     """A file of every kind, in the working directory of the first who asks."""
-    found = {name: Path.cwd() / f"small.{name}" for name in ("uai", "mar", "pr", "mpe", "evid", "bif", "csv", "png")}
+    found = {
+        name: Path.cwd() / f"small.{name}" for name in ("uai", "mar", "pr", "mpe", "evid", "bif", "csv", "png", "fasta")
+    }
     io.write_model(model(), found["uai"])
     io.write_mar([[0.5, 0.5]], found["mar"])
     io.write_pr(1.0, found["pr"])
@@ -106,6 +108,7 @@ def files() -> dict[str, Path]:
     found["bif"].write_text(
         "network n { }\nvariable a { type discrete [ 2 ] { x, y }; }\nprobability ( a ) { table 0.25, 0.75; }\n"
     )
+    found["fasta"].write_text(">one\nAC-\n>two\nACD\n")
     found["csv"].write_text("a,b\n0,1\n1,1\n1,0\n")
     denoising.write_picture(picture(), found["png"])
     return found
@@ -410,6 +413,11 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "edge_gains": lambda: {"model": attractive(), "data": data_set()},
     "read_data": lambda: {"data": DATA},
     "read_table": _path("csv"),
+    "read_fasta": _path("fasta"),
+    "sequence_weights": lambda: {"data": DATA},
+    "contact_scores": _small(),
+    "rank_contacts": lambda: {"scores": [[0.0, 1.0], [1.0, 0.0]]},
+    "mutant_energies": _small(sequence=[0, 1, 0]),
     "stability": lambda: {"data": DATA, "l1": 0.1, "num_subsamples": 1},
 }
 

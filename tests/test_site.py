@@ -29,6 +29,7 @@ SEARCHED = {
     "neuron": "howto/neurons.md",
     "protein": "howto/protein_contacts.md",
     "Potts": "howto/protein_contacts.md",
+    "FASTA": "howto/protein_contacts.md",
     "mixture": "howto/boltzmann_machine.md",
     "latent class": "howto/boltzmann_machine.md",
     "Bayesian network": "howto/bayesian_network.md",

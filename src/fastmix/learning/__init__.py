@@ -10,10 +10,18 @@ from fastmix.learning.mixture import Mixture
 from fastmix.learning.objective import LEARNING_OBJECTIVES, LearningObjective, Loss, Validation, register_objective
 from fastmix.learning.result import LearnResult, NormBall, WidthBall
 from fastmix.learning.score import ScoreResult, score
+from fastmix.learning.sequences import (
+    contact_scores,
+    mutant_energies,
+    rank_contacts,
+    read_fasta,
+    sequence_weights,
+)
 from fastmix.learning.stability import stability
 
 __all__ = [
     "LEARNING_OBJECTIVES", "Dataset", "LearnResult", "LearningObjective", "Loss", "Mixture", "NormBall",
-    "ScoreResult", "Validation", "WidthBall", "chow_liu", "edge_gains", "learn", "read_data", "read_table",
-    "register_objective", "score", "stability",
+    "ScoreResult", "Validation", "WidthBall", "chow_liu", "contact_scores", "edge_gains", "learn", "mutant_energies",
+    "rank_contacts", "read_data", "read_fasta", "read_table", "register_objective", "score", "sequence_weights",
+    "stability",
 ]  # fmt: skip
