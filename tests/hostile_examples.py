@@ -139,6 +139,7 @@ RECEIVERS: dict[str, Callable[[], Any]] = {
     "ConditionalRandomField": lambda: field(),
     "Comparison": cache(lambda: fastmix.compare(model(), methods=["mean-field"])),
     "DenoiseResult": picture,
+    "DynamicNetwork": lambda: fastmix.DynamicNetwork(network(), [[(0, -1)], [0]], [[[0.5, 0.5]] * 2] * 2),
     "ExperimentResult": lambda: experiments.ExperimentResult(
         model=model(),
         experiments=("potts",),
@@ -223,6 +224,9 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
         "tables": [[0.5, 0.5], [[0.5, 0.5], [0.1, 0.9]]],
     },
     "Law": dict,
+    "DynamicNetwork": lambda: {"first": network(), "parents": [[(0, -1)], [0]], "tables": [[[0.5, 0.5]] * 2] * 2},
+    "DynamicNetwork.filter": lambda: {"observations": [{}]},
+    "DynamicNetwork.unroll": lambda: {"num_times": 2},
     "Logical": lambda: {"kind": "or"},
     "NoisyMax": lambda: {"contributions": [[[0.5, 0.5], [0.5, 0.5]]]},
     "NoisyOr": lambda: {"probabilities_of_causes": [0.5, 0.5]},

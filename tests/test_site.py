@@ -34,6 +34,7 @@ SEARCHED = {
     "latent class": "howto/boltzmann_machine.md",
     "Bayesian network": "howto/bayesian_network.md",
     "posterior": "howto/bayesian_network.md",
+    "hidden Markov model": "howto/bayesian_network.md",
     "Noisy-or": "howto/bayesian_network.md",
     "marginal MAP": "howto/bayesian_network.md",
     "Interventions": "howto/bayesian_network.md",

@@ -79,6 +79,7 @@ from fastmix.queries import RowAnswers as RowAnswers
 from fastmix.queries import impute as impute
 from fastmix.queries import predict as predict
 from fastmix.queries import prepare as prepare
+from fastmix.queries.dynamic_network import DynamicNetwork as DynamicNetwork
 from fastmix.queries.fit_network import NetworkFit as NetworkFit
 from fastmix.queries.fit_network import fit_network as fit_network
 from fastmix.queries.mutual_information import PairInformation as PairInformation
@@ -160,6 +161,7 @@ __all__ = [
     "DecreasingStep",
     "Divergence",
     "DrawResult",
+    "DynamicNetwork",
     "Estimate",
     "Euclidean",
     "Exact",
