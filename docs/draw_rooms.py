@@ -16,7 +16,11 @@ TARGET = Path(__file__).parent / "figures" / "rooms.svg"
 # From the top of the page, what nothing else imports, to the ground: the title of a layer, its rooms, and its color.
 LAYERS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("the command line", ("cli",), "#f6d5c8"),
-    ("applications", ("torch", "jax", "sklearn", "warming", "testing", "experiments", "crf", "denoising"), "#f9e2c0"),
+    (
+        "applications",
+        ("torch", "jax", "dimod", "sklearn", "warming", "testing", "experiments", "crf", "denoising"),
+        "#f9e2c0",
+    ),
     ("verbs that need several rooms", ("queries", "learning", "gradients", "inference"), "#f5eab0"),
     ("built on the engines", ("sampling", "projection", "bounds", "variational", "modes"), "#dcecbf"),
     ("engines", ("chains", "describe", "exact", "theory"), "#c4e6d0"),

@@ -25,7 +25,7 @@ ORDER = (
     "executors", "estimates", "graphs", "model", "instances", "results", "marginals", "io", "interop", "_checkpoint",
     "_context", "method", "_signatures", "theory", "exact", "describe", "chains", "modes", "variational", "bounds",
     "projection", "sampling", "inference", "gradients", "learning", "queries", "denoising", "crf", "experiments",
-    "testing", "warming", "sklearn", "jax", "torch", "cli", "__main__",
+    "testing", "warming", "sklearn", "dimod", "jax", "torch", "cli", "__main__",
 )  # fmt: skip
 RANK = {entry: rank for rank, entry in enumerate(ORDER)}
 

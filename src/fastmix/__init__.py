@@ -97,7 +97,7 @@ _MODULES = (
     "queries", "results", "sampling", "sklearn", "testing", "theory", "variational",
 )  # fmt: skip
 # Rooms that need an extra, loaded like the others where it is installed.
-_EXTRA_MODULES = ("jax", "torch")
+_EXTRA_MODULES = ("dimod", "jax", "torch")
 
 __all__ = [
     "KL",

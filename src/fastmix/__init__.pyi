@@ -117,6 +117,7 @@ from . import bounds as bounds
 from . import chains as chains
 from . import crf as crf
 from . import denoising as denoising
+from . import dimod as dimod
 from . import errors as errors
 from . import exact as exact
 from . import executors as executors

@@ -103,6 +103,21 @@ def test_finds_what_enumeration_finds(seed):
     assert found == pytest.approx(best, abs=1e-10)
 
 
+def test_walls_of_a_ring_meet():
+    """Flips that change nothing are coins: a sweep in order would carry all walls along, which then never meet."""
+    n = 40
+    ring = MarkovRandomField.ising([(i, (i + 1) % n) for i in range(n)], coupling=-1.0)
+    cooling = cooling_of(ring, 1)
+    rng = np.random.default_rng(1)
+    best = []
+    for _ in range(10):
+        cooling.start(2 * rng.integers(0, 2, size=n) - 1)
+        for part in cooling.parts(2000):
+            cooling.sweep(part)
+        best.append(ring.log_weight(cooling.best_states()))
+    assert max(best) == n
+
+
 def test_reads_are_counted_and_a_seed_repeats_them():
     edges = fastmix.graphs.random_regular_edges(300, 3, seed=3)
     model = MarkovRandomField.ising(edges, coupling=-1.0)

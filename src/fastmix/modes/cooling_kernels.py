@@ -17,6 +17,9 @@ __all__ = ["fill_gains", "sweep_gains"]
 
 #: A flip whose probability is below exp(-40) is not drawn for: it would happen once in 10^17 looks.
 _LEAST_LOG_PROBABILITY = -40.0
+#: A flip that changes the log-weight by less is made with probability 1/2: were it always made, a sweep would carry the
+#: walls between domains of a ring around it together, and they would never meet.
+_NOTHING = 1e-9
 
 
 @njit(error_model="numpy")
@@ -46,9 +49,11 @@ def sweep_gains(spins, gains, scales, indptr, neighbors, couplings, stream, best
             gain = gains[i]
             if gain <= least:
                 continue
-            if gain < 0.0:
+            exponent = scale * gain
+            if exponent < _NOTHING:
+                probability = math.exp(exponent) if exponent <= -_NOTHING else 0.5
                 uniform, s0, s1, s2, s3 = next_uniform(s0, s1, s2, s3)
-                if math.exp(scale * gain) <= uniform:
+                if probability <= uniform:
                     continue
             value += gain
             old = spins[i]
