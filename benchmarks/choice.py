@@ -85,6 +85,7 @@ FAMILIES: dict[str, Callable[[], MarkovRandomField]] = {
     "picture, 3 labels, strong, 120x80": lambda: picture(80, 120, 3, contrast=False, weight=4.0),
     "picture, 2 labels, 481x321": lambda: picture(321, 481, 2, contrast=False, weight=1.5),
     "blocks, 21 labels, 160x120": lambda: blocks(120, 160, 21, noise=1.0, signal=1.5, weight=1.0),
+    "blocks, 21 labels, 640x480": lambda: blocks(480, 640, 21, noise=1.0, signal=1.5, weight=1.0),
     "blocks, 21 labels, strong, 160x120": lambda: blocks(120, 160, 21, noise=1.0, signal=1.5, weight=2.0),
     "blocks, 5 labels, 160x120": lambda: blocks(120, 160, 5, noise=0.5, signal=1.0, weight=1.0),
     "noise, 3 labels, weak unaries, 96x64": lambda: blocks(64, 96, 3, noise=0.3, signal=0.0, weight=1.0),

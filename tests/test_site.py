@@ -59,7 +59,9 @@ SEARCHED = {
     "sequence labelling": "howto/label_sequences.md",
     "UAI": "howto/uai_file.md",
     "denoise": "howto/denoise.md",
-    "segmentation": "howto/denoise.md",
+    "segmentation": "howto/segmentation.md",
+    "inpainting": "howto/segmentation.md",
+    "entropy": "howto/segmentation.md",
     "stereo": "howto/denoise.md",
     "mixing time": "howto/mixing_time.md",
 }
