@@ -24,6 +24,8 @@ _LEGEND_BESIDE = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxe
 MAX_DRAWN_VARIABLES = 1000
 #: Points beyond which they are drawn as pixels, since a vector file would be too large (not measured).
 MAX_VECTOR_POINTS = 5000
+#: Variables up to which a picture names every one (not measured: they must not overlap).
+MAX_NAMED_ROWS = 60
 MAX_NAMES_IN_LEGEND = 3  # of one state that is called differently by several variables
 
 
@@ -193,4 +195,38 @@ def matrix(axes: Any, entries: Any, *, label: str) -> Any:
     axes.plot(np.arange(1, len(falling) + 1), falling, color=_COLORS[0])
     axes.axhline(1.0, color="0.6", linewidth=0.8)
     axes.set(xlabel="variables, the strongest first", ylabel=f"sum of a row of {label}", xscale="log")
+    return axes
+
+
+def named(axes: Any, names: Sequence[str] | None) -> Any:
+    """Name rows and columns of a matrix by variables, where these have names and are few."""
+    if names is None or not 0 < len(names) <= MAX_NAMED_ROWS:
+        return axes
+    axes.set_xticks(range(len(names)), names, rotation=90)
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="", ylabel="")
+    return axes
+
+
+def circle(
+    axes: Any, names: Sequence[str], edges: NDArray[Any], sizes: NDArray[Any], signs: NDArray[Any],
+    shares: NDArray[Any] | None,
+) -> Any:  # fmt: skip
+    """Draw a graph in a circle: widths by the sizes of the edges, colors by their signs, pale ones by their shares."""
+    angles = np.pi / 2 - 2 * np.pi * (np.arange(len(names)) + 0.5) / max(1, len(names))
+    x = np.cos(angles)
+    y = np.sin(angles)
+    largest = float(np.max(sizes, initial=0.0)) or 1.0
+    for e in np.argsort(sizes, kind="stable"):  # the strongest on top
+        ends = edges[e]
+        strength = float(sizes[e]) / largest
+        alpha = 0.3 + 0.7 * (strength if shares is None else float(shares[e]))
+        color = _COLORS[0] if signs[e] >= 0 else _COLORS[4]
+        axes.plot(x[ends], y[ends], color=color, linewidth=0.3 + 5.0 * strength, alpha=alpha, zorder=1)
+    axes.scatter(x, y, s=40, color="0.3", zorder=2)
+    if len(names) <= MAX_NAMED_ROWS:
+        for i, name in enumerate(names):
+            axes.text(1.1 * x[i], 1.1 * y[i], name, ha="left" if x[i] > 0 else "right", va="center")
+    axes.set(xlim=(-1.6, 1.6), ylim=(-1.3, 1.3), aspect="equal")
+    axes.axis("off")
     return axes

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fastmix import _show
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_choice, check_positive, keep_checked
+from fastmix._checks import as_float_array, check_choice, check_positive, keep_checked
 from fastmix.results import Result, Status
 from fastmix.theory import norms
 
@@ -163,18 +164,53 @@ class LearnResult(Result):
         second = [names[j] for j in self.model.edges[:, 1]]
         return {"first": first, "second": second, "size": self._sizes()}
 
-    def plot(self, axes: Any = None, *, kind: Literal["edges", "history"] = "edges") -> Any:
-        """The sizes of all edges, or the way of the fit, as a picture (Matplotlib, extra ``plot``); the axes come back.
+    def couplings(self, *, stability: ArrayLike | None = None, library: Literal["pandas", "polars"] = "pandas") -> Any:
+        """The edges as a frame of pandas or polars (extra ``interop``), the strongest first.
+
+        Its columns are ``first``, ``second``, ``size`` as in :meth:`columns`, and ``coupling``, which is positive where
+        late states go with late ones: the table's share of the product of two scales from -1 to 1, an Ising coupling J
+        for binary variables.
+
+        Parameters
+        ----------
+        stability : float array (n, n), optional
+            As :func:`fastmix.learning.stability` gives it: a column ``stability``, how often an edge is found again.
+        library : {"pandas", "polars"}
+        """
+        found = {**self.columns(), "coupling": self._directions()}
+        if stability is not None:
+            found["stability"] = self._shares(stability)
+        order = np.argsort(-found["size"], kind="stable")
+        return _show.frame({name: np.asarray(values)[order] for name, values in found.items()}, library)
+
+    def plot(
+        self,
+        axes: Any = None,
+        *,
+        kind: Literal["edges", "graph", "history"] = "edges",
+        stability: ArrayLike | None = None,
+    ) -> Any:
+        """The edges, or the way of the fit, as a picture (Matplotlib, extra ``plot``); the axes come back.
 
         Parameters
         ----------
         axes : matplotlib Axes, optional
             Of a new figure by default.
-        kind : {"edges", "history"}
-            ``history``: the moment error of every iteration; the gradient of pseudo-likelihoods, which have none.
+        kind : {"edges", "graph", "history"}
+            ``edges``: their sizes as a matrix. ``graph``: the variables in a circle; lines are as thick as edges are
+            strong, blue where late states go with late ones, else vermilion. ``history``: the moment error of every
+            iteration; the gradient of pseudo-likelihoods, which have none.
+        stability : float array (n, n), optional
+            Of a graph, as for :meth:`couplings`: edges that are not always found again are pale.
         """
-        check_choice("kind", kind, ("edges", "history"))
+        check_choice("kind", kind, ("edges", "graph", "history"))
+        if stability is not None and kind != "graph":
+            raise ValueError("stability must be left out but with kind='graph'")
+        shares = None if stability is None else self._shares(stability)
         axes = super().plot(axes)
+        if kind == "graph":
+            names = self.model.names_of_variables()
+            return _show.circle(axes, names, self.model.edges, self._sizes(), self._directions(), shares)
         if kind == "edges":
             from scipy.sparse import coo_array
 
@@ -182,10 +218,27 @@ class LearnResult(Result):
             sizes = self._sizes()
             n = self.model.num_variables
             both = coo_array((np.r_[sizes, sizes], (np.r_[i, j], np.r_[j, i])), shape=(n, n))
-            return _show.matrix(axes, both, label="size")
+            return _show.named(_show.matrix(axes, both, label="size"), self.model.variable_names)
         name = "gradient_norm" if self.objective == "pseudo-likelihood" else "moment_error"
         values = [math.nan if entry[name] is None else entry[name] for entry in self.history]
         return _show.curve(axes, values, xlabel="iteration", ylabel=name.replace("_", " "))
+
+    def _directions(self) -> FloatArray:
+        """Of every edge, the share of its table in the product of two scales from -1 to 1 over the states in order."""
+        result = np.zeros(self.model.num_edges)
+        for e, (i, j) in enumerate(self.model.edges.tolist()):
+            first, second = (np.linspace(-1.0, 1.0, int(self.model.num_states[v])) for v in (i, j))
+            squares = float(first @ first) * float(second @ second)
+            result[e] = first @ self.model.table(i, j) @ second / squares
+        return result
+
+    def _shares(self, stability: ArrayLike) -> FloatArray:
+        """How often every edge is found again, from such a number for every pair."""
+        shares = as_float_array("stability", stability)
+        n = self.model.num_variables
+        if shares.shape != (n, n):
+            raise ValueError(f"stability must have shape ({n}, {n}), one number for each pair, got {shares.shape}")
+        return np.clip(shares[tuple(self.model.edges.T)], 0.0, 1.0)
 
     def _sizes(self) -> FloatArray:
         """The Frobenius norm of the table of every edge."""
