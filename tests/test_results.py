@@ -144,6 +144,17 @@ def test_provenance(model: MarkovRandomField) -> None:
     assert provenance(model)["seed"] is None
 
 
+def test_the_hash_of_a_model_is_computed_when_it_is_read() -> None:
+    model = MarkovRandomField.ising([(0, 1)], 0.5)
+    result = infer(model)
+    assert "content_hash" not in vars(model)
+    assert list(result.provenance)[:4] == ["version", "seed", "options", "model_hash"]
+    sent = pickle.loads(pickle.dumps(result.provenance))
+    assert sent == result.provenance
+    assert sent["model_hash"] == model.content_hash
+    assert repr(sent) == repr(result.provenance)
+
+
 @pytest.mark.parametrize(
     ("value", "plain"),
     [

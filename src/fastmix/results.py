@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -186,20 +186,47 @@ def plain_evidence(evidence: Evidence | None) -> dict[str, Any] | None:
     return {as_text("evidence", k): jsonable(v) for k, v in evidence.items()}
 
 
+class _Provenance(Mapping[str, Any]):
+    """Where a result comes from; the hash of its model is computed when it is first read.
+
+    A large picture takes seconds to hash, because models that share tables have the hash of all their tables in full.
+    """
+
+    def __init__(self, facts: dict[str, Any], model: MarkovRandomField) -> None:
+        self._facts = facts
+        self._model = model
+
+    def __getitem__(self, key: str) -> Any:
+        return self._model.content_hash if key == "model_hash" else self._facts[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 def provenance(
     model: MarkovRandomField, *, seed: int | None = None, device: str = "cpu", **options: Any
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Everything that an output must hold to be produced again."""
     from fastmix import __version__
 
-    return {
+    facts = {
         "version": __version__,
         "seed": seed,
         "options": options,
-        "model_hash": model.content_hash,
+        "model_hash": None,  # in its place
         "device": device,
         **_machine(),
     }
+    return _Provenance(facts, model)
 
 
 @cache
