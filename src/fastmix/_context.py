@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_LIMITS", "DEFAULT_SECONDS", "Backend", "Context", "open_context", "stream_seed"]
 
 DEFAULT_SECONDS = 60.0  # of a call that was given neither a time limit nor, by its options, the amount of work
-HASHED_AHEAD = 10_000_000  # entries of tables, whose hash takes 0.05 s or more
 
 # The verbs that have this limit. Methods of inference say so themselves (``Method.default_limit``); other verbs run to
 # their end: what they do is known beforehand, or an answer before the end would be none.
@@ -189,8 +188,6 @@ def open_context(
     with listening(progress, verb) as listener:
         clock = Clock(time_limit, default=default_limit or DEFAULT_LIMITS.get(verb), listener=listener, what=verb)
         noted["time_limit"] = clock.asked
-        if model is not None and model.pairwise_offsets[-1] > HASHED_AHEAD:
-            model.content_hash  # noqa: B018 (seconds that would come after the time limit, in the provenance)
         yield Context(
             verb, chosen, clock, threads, device, model, evidence, pool=pool, checkpoint=saved, options=noted,
             seed_given=seed is not None or saved is not None, **request,

@@ -25,10 +25,11 @@ class MessageRoute:
         tighten(run, share=1.0 if run.is_alone else SHARE_OF_MESSAGES)
 
 
-def tighten(run: ModeRun, *, share: float = 1.0) -> None:
+def tighten(run: ModeRun, *, share: float = 1.0, to_the_end: bool = False) -> None:
     """Lower the upper bound of a run by passes of messages, and offer the configurations that they lead to.
 
-    Messages go on from where they stand. A window of passes that hardly changes the gap is the last one.
+    Messages go on from where they stand. A window of passes that hardly changes the gap is the last one; with
+    ``to_the_end``, one that does not change it.
     """
     if run.model.num_factors or run.is_over:
         return
@@ -47,7 +48,7 @@ def tighten(run: ModeRun, *, share: float = 1.0) -> None:
             break
         if number % DUAL_WINDOW == 0:
             now = (run.upper_bound, run.log_weight)
-            if not _moves(before, now):
+            if now == before or not (to_the_end or _moves(before, now)):
                 break
             before = now
 

@@ -18,6 +18,7 @@ from fastmix.modes.mode_run import ModeRun, term_ranges
 from fastmix.modes.pattern_arrays import pattern_tables, variables_of
 from fastmix.modes.tuning import (
     COLDEST,
+    ENTRIES_PER_SECOND,
     HOTTEST,
     MAX_STATES_OF_CHAINS,
     NUM_CHAINS,
@@ -55,10 +56,19 @@ class SearchRoute:
             self.anneal(run)
 
     def anneal(self, run: ModeRun) -> None:
-        """Cool configurations down, again and again: spins with the gains of their flips, others as chains."""
+        """Cool configurations down, again and again: spins with the gains of their flips, others as chains.
+
+        Chains that have no time to get cold are of no use, and take the memory of several pictures: messages have that
+        time instead, where there are any.
+        """
         form = ising_form(run.model)
         if form is not None:
             cool_spins(run, form)
+            return
+        entries = _num_chains(run.model) * len(run.model.log_unary)  # of one sweep
+        seconds = entries * NUM_TEMPERATURES * SWEEPS_PER_TEMPERATURE / ENTRIES_PER_SECOND
+        if run.states is not None and not run.model.num_factors and seconds > run.clock.left():
+            tighten(run, to_the_end=True)
         else:
             self._cool_chains(run)
 
@@ -69,7 +79,7 @@ class SearchRoute:
         """
         model = run.model
         clock = run.clock
-        num_chains = max(1, min(NUM_CHAINS, MAX_STATES_OF_CHAINS // model.num_variables))
+        num_chains = _num_chains(model)
         seed = run.context.seed_of("chains")
         chains = CpuChains(model.structure, num_chains=num_chains, seed=seed, num_threads=1, steady=False)
         load = _loader(model, chains)
@@ -103,6 +113,11 @@ class SearchRoute:
             chains.sweep(min(sweeps_per_call, num_sweeps - start))
             if run.clock.past():
                 break
+
+
+def _num_chains(model: MarkovRandomField) -> int:
+    """How many chains cool down side by side."""
+    return max(1, min(NUM_CHAINS, MAX_STATES_OF_CHAINS // model.num_variables))
 
 
 def _loader(model: MarkovRandomField, chains: CpuChains) -> Callable[[float], None]:

@@ -64,7 +64,7 @@ LEAST_GAP_SHARE = 0.01
 #: The same for the bound, relative to itself, where no configuration is known.
 LEAST_DUAL_GAIN = 1e-6
 #: Share of the time left for passes of messages, where expansion moves and a search follow.
-SHARE_OF_MESSAGES = 0.5
+SHARE_OF_MESSAGES = 0.75
 
 # -- toulbar2_route.py. `benchmarks/engines.py` has the files proven, and the values ----------------------------------
 
@@ -96,8 +96,8 @@ HOTTEST = 0.5
 COLDEST = 20.0
 #: Sweeps at every temperature in the first round; each round that takes little of the time has four times as many.
 SWEEPS_PER_TEMPERATURE = 8
-#: States of all chains together, at most: 128 MiB. Not measured.
-MAX_STATES_OF_CHAINS = 1 << 24
+#: States of all chains together, at most: 8 MiB, less than the messages of a picture (`benchmarks/labels.py`).
+MAX_STATES_OF_CHAINS = 1 << 20
 #: Updates of single variables between two looks at the clock: tenths of a second. Not measured.
 UPDATES_PER_CALL = 1 << 24
 
@@ -129,7 +129,7 @@ MAX_CONSTANT_STARTS = 32
 MAX_RESTARTS = 3
 #: Sweeps of a descent between two looks at the clock. Not measured.
 FEW_SWEEPS_PER_CALL = 5
-#: Table entries that descents look at per second.
+#: Table entries that descents, and chains, look at per second.
 ENTRIES_PER_SECOND = 3e8
 #: Seconds that all descents together may take, if each made ten sweeps.
 DESCENT_SECONDS = 1.0
