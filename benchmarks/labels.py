@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -207,8 +206,14 @@ def here(options: argparse.Namespace) -> None:
     fastmix._clock.time = SimpleNamespace(perf_counter=time.process_time)  # limits whatever else the machine does
     work(make(row, 0, options.photographs, tiny=True), 3.0)
     found = work(make(row, options.seed, options.photographs), options.limit)
-    found["bytes"] = 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found["bytes"] = peak_memory()
     print(json.dumps(found))
+
+
+def peak_memory() -> float:
+    """Bytes of memory that this process had at most. That of `resource` begins with those of the parent process."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return 1024.0 * float(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 
 def measured(name: str, options: argparse.Namespace, who: str, limit: float = 600.0) -> dict[str, float] | None:
