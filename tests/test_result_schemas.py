@@ -18,6 +18,7 @@ import pytest
 import fastmix
 from fastmix import MarkovRandomField, Result
 from fastmix.crf import ConditionalRandomField
+from fastmix.exact import conditioning, plan_exact
 from fastmix.experiments import ExperimentResult
 from fastmix.inference import auto, ganak
 from fastmix.inference.choice import Choice
@@ -60,6 +61,13 @@ def counted_answer(model: MarkovRandomField) -> Any:
         return fastmix.infer(model, method="ganak")
 
 
+def answer_by_cases(model: MarkovRandomField) -> Any:
+    """An exact answer under a memory limit that the tables of the model miss."""
+    whole = plan_exact(model).elimination.required_bytes
+    with mock.patch.object(conditioning, "LEAST_CONDITIONED_BYTES", 0.0):
+        return fastmix.infer(model, method="exact", memory_limit=whole / 4)
+
+
 def calls() -> Iterator[tuple[str, Call]]:
     """Calls that together give every key that there is."""
     pair = MarkovRandomField.from_tables(
@@ -78,6 +86,7 @@ def calls() -> Iterator[tuple[str, Call]]:
     yield "infer with a bracket", partial(fastmix.infer, pair, method="exact", bracket=True)
     yield "infer without Z", partial(fastmix.infer, impossible_model())
     yield "infer with support", partial(supported_answer, attractive)
+    yield "infer by cases", partial(answer_by_cases, ising_grid(11, 11, coupling_max=0.5, seed=0))
     yield "infer by counting", partial(counted_answer, pair)
     yield "mean_field", partial(fastmix.mean_field, pair, seed=1)
     yield "loopy_bp", partial(fastmix.loopy_bp, grid)

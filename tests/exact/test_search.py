@@ -13,11 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fastmix
 from fastmix import graphs
 from fastmix._clock import Clock
 from fastmix.exact import greedy_kernels
+from fastmix.exact.elimination import model_factors
 from fastmix.exact.search import _sweep_estimate, find_order, order_cost, treewidth_bounds
 from fastmix.graphs import complete_edges, cycle_edges, grid_edges, path_edges
+from fastmix.model.reduce import reduce_model
 
 
 def naive_cost(states, scopes, order):
@@ -256,3 +259,12 @@ def test_the_search_is_patient_without_a_limit():
     arguments = rows, np.zeros(3), np.zeros(3), np.array([0.0, 1.0, 0.0, 0.0]), 1e9, order
     assert greedy_kernels.eliminate(*arguments) == 3.0
     assert greedy_kernels.eliminate(*arguments, 2.0) == np.inf
+
+
+def test_a_search_far_from_its_limit_goes_on_while_it_gains(shared_data):
+    path = shared_data / "uai-hard" / "linkage_20.uai"
+    model = fastmix.io.read_model(f"{path}.gz")
+    evidence = fastmix.io.read_evidence(f"{path}.evid", model.num_states)
+    factors = model_factors(reduce_model(model, evidence, fold_single=True).model)
+    found = find_order(factors.num_states, factors.scopes, max_entries=2.0**30)
+    assert found.total_entries <= 2.0**30

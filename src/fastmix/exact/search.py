@@ -25,6 +25,7 @@ from fastmix.exact.tuning import (
     CHEAP_ENTRIES,
     FAR_RATIO,
     HOPELESS_ENTRIES,
+    LOST_RATIO,
     MAX_BITSET_CORE,
     MAX_BOUNDED_CORE,
     MAX_CANDIDATE_ORDERS,
@@ -485,15 +486,18 @@ class _GreedySearch:
             return True  # none is good enough
         num_first = len(self.first_attempts)
         far = best > min(1e3 * HOPELESS_ENTRIES, FAR_RATIO * self.max_entries)
-        if best > HOPELESS_ENTRIES**2 or (far and self.num_runs >= num_first):
+        if best > min(HOPELESS_ENTRIES**2, LOST_RATIO * self.max_entries) and self.num_runs >= num_first:
             return True  # no search makes up for so much
+        has_stalled = self.num_runs > 2 * num_first + 2 * self.last_gain
+        if far and has_stalled:
+            return True  # nor one that has come to a halt so far from there
         worth = SECONDS_PER_CLIQUE_ENTRY * min(best, HOPELESS_ENTRIES)
         budget = min(SEARCH_SHARE * worth, MAX_SEARCH_SECONDS) * self.effort
         if best > self.max_entries:
             budget = max(
                 budget, min(MAX_SEARCH_SECONDS, SEARCH_SHARE_OVER_LIMIT * worth) - SECONDS_PER_RUN * self.num_runs
             )
-        elif self.num_runs > 2 * num_first + 2 * self.last_gain:
+        elif has_stalled:
             return True
         return best <= CHEAP_ENTRIES or self.seconds > budget or self.clock.past()
 

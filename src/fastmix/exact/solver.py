@@ -15,9 +15,11 @@ from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import available_memory
 from fastmix.errors import ImpossibleEvidenceError, ImpossibleModelError, ResourceError
 from fastmix.estimates import Estimate
+from fastmix.exact.conditioning import ConditionedElimination, plan_conditioned
 from fastmix.exact.elimination import ModelElimination, kept_elimination, plan_model_elimination
 from fastmix.exact.tuning import (
     EXPECTATION_DRAWS,
+    MAX_CASES,
     MAX_JOINT_ENTRIES,
 )
 from fastmix.exact.twins import TwinReduction, count_twins
@@ -108,7 +110,8 @@ def infer_exact(
     -----
     Time and memory grow with the number of entries of the largest clique, exponentially in the treewidth: about
     0.1 s for a 16x16 grid of binary variables, 16 times that for 20x20. Interchangeable variables are counted together
-    when the plain tree does not fit (see :mod:`fastmix.exact.twins`).
+    when the plain tree does not fit (see :mod:`fastmix.exact.twins`), and where that is not enough some variables are
+    set to each of their states in turn (see :mod:`fastmix.exact.conditioning`).
     """
     result = plan_exact(model, evidence=evidence, memory_limit=memory_limit).run()
     origin = provenance(model, evidence=plain_evidence(evidence), memory_limit=memory_limit)
@@ -122,7 +125,7 @@ class ExactPlan:
     model: MarkovRandomField
     reduction: Reduction  # what evidence and forbidden states leave of it
     twins: TwinReduction | None  # its interchangeable variables if they had to be counted together
-    elimination: ModelElimination
+    elimination: ModelElimination | ConditionedElimination
     clock: Clock  # since planning began
 
     @property
@@ -154,6 +157,8 @@ class ExactPlan:
             "stopped_by": "done",
             **self.clock.stats(),
         }
+        if isinstance(elimination, ConditionedElimination):
+            stats["num_cases"] = elimination.num_cases
         return ExactResult(
             model=self.model,
             reduction=reduction,
@@ -193,17 +198,33 @@ def plan_exact(
         try:
             elimination = plan_model_elimination(reduction.model, memory_limit=limit, clock=clock)
             return ExactPlan(model, reduction, None, elimination, begun)
-        except ResourceError:
-            twins = count_twins(reduction.model, clock)
-            if twins is None:
-                raise
-            elimination = plan_model_elimination(twins.model, memory_limit=limit, clock=clock)
-            return ExactPlan(model, reduction, twins, elimination, begun)
+        except ResourceError as refusal:
+            return _plan_otherwise(model, reduction, refusal, limit, clock, begun)
     except OutOfTimeError:
         raise too_late(clock) from None
 
 
-def too_late(clock: Clock, elimination: ModelElimination | None = None) -> ResourceError:
+def _plan_otherwise(
+    model: MarkovRandomField, reduction: Reduction, refusal: ResourceError, limit: float, clock: Clock, begun: Clock
+) -> ExactPlan:
+    """The plan for a model whose tables do not fit the limit: twins counted together, or else case by case."""
+    twins = count_twins(reduction.model, clock)
+    if twins is not None:
+        try:
+            counted = plan_model_elimination(twins.model, memory_limit=limit, clock=clock)
+            return ExactPlan(model, reduction, twins, counted, begun)
+        except ResourceError as error:
+            refusal = error
+    if refusal.required_bytes is None or refusal.required_bytes > MAX_CASES * limit:
+        raise refusal
+    try:
+        by_cases = plan_conditioned(reduction.model, memory_limit=limit, clock=clock)
+    except ResourceError:
+        raise refusal from None
+    return ExactPlan(model, reduction, None, by_cases, begun)
+
+
+def too_late(clock: Clock, elimination: ModelElimination | ConditionedElimination | None = None) -> ResourceError:
     """The error for exact inference that cannot end within the limit of a clock."""
     seconds = max(0.0 if elimination is None else elimination.seconds, clock.limit or 0.0)
     return ResourceError(

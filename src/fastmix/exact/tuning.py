@@ -12,15 +12,19 @@ __all__ = [
     "CHANGED_SHARES",
     "CHANGE_SCALES",
     "CHEAP_ENTRIES",
+    "CUTSET_CANDIDATES",
     "DRAW_BYTES",
     "EXPECTATION_DRAWS",
     "FAR_RATIO",
     "HOPELESS_ENTRIES",
     "JOIN_CANDIDATES",
+    "LEAST_CONDITIONED_BYTES",
+    "LOST_RATIO",
     "MAX_BATCH_ROWS",
     "MAX_BITSET_CORE",
     "MAX_BOUNDED_CORE",
     "MAX_CANDIDATE_ORDERS",
+    "MAX_CASES",
     "MAX_COUNTS",
     "MAX_JOINED_ENTRIES",
     "MAX_JOINT_ENTRIES",
@@ -107,8 +111,12 @@ SECONDS_PER_RUN_VARIABLE = 0.3e-6
 SECONDS_PER_RUN_WORD = 0.5e-7
 #: Words of rows of bits that a run reads per second, about.
 WORDS_PER_SECOND = 3e8
-#: Times the entries that the caller can take, beyond which a search is given up after one run of each kind.
+#: Times the entries that the caller can take, beyond which a search is given up once it has stalled, without a gain for
+#: as many runs as it took to its last one.
 FAR_RATIO = 100.0
+#: Times the entries that the caller can take, beyond which a search is given up after one run of each kind. Of
+#: linkage_20 with 8 GiB (``benchmarks/engines.py``) the first runs have 520 times as many, and the search 0.9 times.
+LOST_RATIO = 1e5
 #: Variables of a core up to which its first order needs no compiler: loading one takes half a second
 #: (``benchmarks/cold_start.py``).
 SMALL_CORE = 64
@@ -261,6 +269,15 @@ DRAW_BYTES = 48
 EXPECTATION_DRAWS = 10_000
 #: Entries of a joint table that a result gives, 8 MiB. Not measured.
 MAX_JOINT_ENTRIES = 1 << 20
+
+# -- conditioning.py ------------------------------------------------------------------------------------------------
+
+#: Cases of inference by cases at most: a table that is this many times too large is the hope of few.
+MAX_CASES = 1024
+#: Bytes of a memory limit below which no cases are made: planning takes as much. Not measured.
+LEAST_CONDITIONED_BYTES = 2.0**26
+#: Variables that are looked at before one of them is fixed: a tenth of a second on a thousand variables. Not measured.
+CUTSET_CANDIDATES = 24
 
 # -- twins.py -------------------------------------------------------------------------------------------------------
 

@@ -133,8 +133,9 @@ MAX_CUBE_ENTRIES = 1 << 17
 MAX_ENCODED_ENTRIES = 1_000_000
 #: Share of the time left for counting marginals; the rest is for beliefs where they are not counted. Not measured.
 COUNTED_MARGINALS_SHARE = 0.9
-#: Share of the time within which ``auto`` gives up counting, so that another method can answer. Not measured.
-COUNTING_PATIENCE = 0.5
+#: Share of the time within which ``auto`` gives up counting, so that another method can answer: mostly belief
+#: propagation, which needs little. Not measured.
+COUNTING_PATIENCE = 0.8
 #: Share of all edges and factors that must forbid something, for ``auto`` to count. Not measured.
 HARD_SHARE = 0.5
 #: Variables at most, for ``auto`` to count: lattices of more forbid much, too, and chains do better. Not measured.
