@@ -132,6 +132,10 @@ def gradients(models: dict[str, MarkovRandomField]) -> list[Any]:
             found = fastmix.log_z(model.structure, rows)
             results.append([np.asarray(found.log_z).tolist(), found.gradient().tolist()])
             results.append(found.hessian_product(np.sin(np.arange(len(theta)))).tolist())
+        if not model.num_factors:
+            unary = np.outer(np.linspace(0.5, 1.5, 9), model.log_unary)
+            shared = found.partition.shared_gradients(unary, model.log_pairwise, np.linspace(0.0, 1.0, 9))
+            results.append([part.tolist() for part in shared])
     return results
 
 

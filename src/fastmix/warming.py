@@ -231,6 +231,9 @@ def _warm_gradients(models: TinyModels) -> None:
         found = fastmix.log_z(models.mixed.structure, rows)
         found.gradient()
         found.hessian_product(theta)
+    first = len(models.mixed.log_unary)
+    rows = np.stack([theta[:first]] * 8)
+    found.partition.shared_gradients(rows, models.mixed.log_pairwise, np.ones(8))
 
 
 def _warm_gibbs(models: TinyModels) -> None:

@@ -112,8 +112,40 @@ def test_rows_that_do_not_fit_are_inferred_one_by_one() -> None:
     rough = infer_exact(model, evidence=evidence_of(rows[0]))
     np.testing.assert_allclose(answers.marginal(3)[0], rough.marginal(3), atol=0.1)
     assert set(answers.row_status[:2]) <= {str(status) for status in fastmix.Status}
+
+
+def test_many_rows_that_do_not_fit_are_answered_by_chains_at_once() -> None:
+    """With marginals near the exact ones, completions and draws that keep the evidence, and a verdict on every row."""
+    model = grid(6)
+    rows = random_rows(model, 30, 0.2)
+    rows[4, ::2] = 0  # so much is observed that exact inference fits
+    prepared = prepare(model, memory_limit=10_000)
+    answers = prepared.ask(rows, most_probable=True, num_draws=2, seed=0)
+    assert 0 < answers.stats["num_exact_rows"] < 20
+    assert answers.row_status[4] == "ok"
+    assert set(answers.row_status) <= {"ok", "unverified", "not_mixed"}
+    for k in (0, 4, 29):
+        exact = infer_exact(model, evidence=evidence_of(rows[k]))
+        np.testing.assert_allclose(answers.node_marginals[k], exact.node_marginals, atol=0.2)
+    observed = rows >= 0
+    assert (answers.completions[observed] == rows[observed]).all()
+    assert (answers.draws[:, 1][observed] == rows[observed]).all()
+    again = prepared.ask(rows, most_probable=True, num_draws=2, seed=0, num_threads=2)
+    np.testing.assert_array_equal(answers.draws, again.draws)
+    one = prepared.ask(rows[:1], num_draws=1, seed=0)
+    assert (one.draws[0, 0][observed[0]] == rows[0][observed[0]]).all()
+
+
+def test_what_chains_cannot_answer_is_refused() -> None:
+    model = grid(6)
+    tables = model.log_pairwise.copy()
+    tables[1] = -np.inf
+    hard = prepare(model.replace(log_pairwise=tables), memory_limit=10_000)
+    rows = random_rows(model, 1, 0.2)
     with pytest.raises(ResourceError, match="num_draws"):
-        prepared.ask(rows[:1], num_draws=1)
+        hard.ask(rows, num_draws=1)
+    with pytest.raises(ResourceError, match="queries"):
+        prepare(model, queries=[(0, 35)], memory_limit=10_000).ask(np.full((1, 36), -1), seed=0)
 
 
 def test_new_parameters_keep_the_plans() -> None:

@@ -13,7 +13,16 @@ from fastmix import _show
 from fastmix._arrays import FloatArray, IntArray
 from fastmix.results import Result, Status
 
-__all__ = ["RowAnswers"]
+__all__ = ["RowAnswers", "Wanted"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked about every row."""
+
+    marginals: bool
+    most_probable: bool
+    num_draws: int
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -13,8 +13,7 @@ from fastmix._clock import NO_LIMIT, Report
 from fastmix._context import open_context
 from fastmix._memory import check_memory
 from fastmix.model import MarkovRandomField
-from fastmix.queries.answers import RowAnswers
-from fastmix.queries.asking import Wanted
+from fastmix.queries.answers import RowAnswers, Wanted
 from fastmix.queries.gap_chains import answer_by_chains, fits_chains
 from fastmix.queries.prepare import PreparedModel, prepare
 from fastmix.queries.rows import fill_rows, read_rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,23 +17,21 @@ from fastmix.exact.batch import BatchElimination, plan_batch
 from fastmix.inference.infer import infer
 from fastmix.model import MarkovRandomField
 from fastmix.modes.most_probable import most_probable
-from fastmix.queries.answers import RowAnswers, worst_status
-from fastmix.queries.tuning import MAX_KEPT_PLANS, PATTERN_SECONDS, ROWS_PER_REPORT
+from fastmix.queries.answers import RowAnswers, Wanted, worst_status
+from fastmix.queries.gap_chains import answer_by_chains, fits_chains
+from fastmix.queries.tuning import (
+    MAX_KEPT_PLANS,
+    MAX_PLANNED_PATTERNS,
+    MAX_SINGLE_ROWS,
+    PATTERN_SECONDS,
+    ROWS_PER_REPORT,
+)
 from fastmix.results import Status
 
 if TYPE_CHECKING:
     from fastmix.queries.prepare import PreparedModel
 
-__all__ = ["Asking", "Plans", "Wanted"]
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is asked about every row."""
-
-    marginals: bool
-    most_probable: bool
-    num_draws: int
+__all__ = ["Asking", "Plans"]
 
 
 class Plans:
@@ -100,12 +97,22 @@ class Asking:
         if plan is not None and plan.seconds_per_row <= PATTERN_SECONDS:
             self._answer(plan, np.arange(len(self.rows)))
             return
+        has_chains = fits_chains(prepared.model)
+        unfit: list[IntArray] = []
         for given, numbers in _patterns(self.rows):
+            if has_chains and len(unfit) > MAX_PLANNED_PATTERNS:  # where so many do not fit, others are not tried
+                unfit.append(numbers)
+                continue
             own = plan if given == prepared.evidence_variables else prepared.plans.of(prepared, given, clock)
             if own is None:
-                self._infer(numbers)
+                unfit.append(numbers)
             else:
                 self._answer(own, numbers)
+        left = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *unfit]))
+        if has_chains and (len(left) > MAX_SINGLE_ROWS or (len(left) and self.draws is not None)):
+            self._answer_by_chains(left)
+        else:
+            self._infer(left)
 
     def _answer(self, plan: BatchElimination, numbers: IntArray) -> None:
         """Answer some rows exactly by a plan, a part of them at a time."""
@@ -140,12 +147,39 @@ class Asking:
             joint = self.joints[query]
             joint[part] = table.reshape(-1, *joint.shape[1:])
 
+    def _answer_by_chains(self, numbers: IntArray) -> None:
+        """Answer rows whose tables do not fit all at once, by chains for each, with a verdict on every row."""
+        self._refuse_joints(numbers)
+        context = self.context.within("chains")
+        found = answer_by_chains(self.prepared.model, self.rows[numbers], self.wanted, context)
+        self.row_status[numbers] = found.row_status
+        if self.marginals is not None:
+            self.marginals[numbers] = found.node_marginals
+        if self.completions is not None and found.completions is not None:
+            self.completions[numbers] = found.completions
+        if self.draws is not None and found.draws is not None:
+            self.draws[numbers] = found.draws
+        if found.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        self._report(len(numbers))
+
+    def _refuse_joints(self, numbers: IntArray) -> None:
+        """Raise a :class:`ResourceError` where joint distributions are wanted of rows whose tables do not fit."""
+        if self.joints:
+            raise ResourceError(
+                f"queries need exact inference, whose tables do not fit for row {numbers[0]}: "
+                "raise memory_limit, or observe more variables"
+            )
+
     def _infer(self, numbers: IntArray) -> None:
         """Answer rows whose tables do not fit one by one, by the method that :func:`fastmix.infer` finds for each."""
-        if self.draws is not None or self.joints:
+        if not len(numbers):
+            return
+        self._refuse_joints(numbers)
+        if self.draws is not None:
             raise ResourceError(
-                f"num_draws and queries need exact inference, whose tables do not fit for row {numbers[0]}: "
-                "raise memory_limit, or observe more variables"
+                f"num_draws needs exact inference, whose tables do not fit for row {numbers[0]}, or a model of pairs "
+                "without forbidden states: raise memory_limit, or observe more variables"
             )
         model = self.prepared.model
         for number in numbers.tolist():

@@ -15,8 +15,7 @@ from fastmix._context import Context
 from fastmix.learning.clamped import ClampedChains
 from fastmix.learning.coordinates import Coordinates
 from fastmix.model import MarkovRandomField
-from fastmix.queries.answers import RowAnswers, worst_status
-from fastmix.queries.asking import Wanted
+from fastmix.queries.answers import RowAnswers, Wanted, worst_status
 from fastmix.queries.tuning import (
     ANNEALING_SWEEPS,
     COLDEST,

@@ -15,8 +15,8 @@ from fastmix._context import open_context
 from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField, check_model
-from fastmix.queries.answers import RowAnswers
-from fastmix.queries.asking import Asking, Plans, Wanted
+from fastmix.queries.answers import RowAnswers, Wanted
+from fastmix.queries.asking import Asking, Plans
 from fastmix.queries.rows import fill_rows, read_rows
 
 __all__ = ["PreparedModel", "prepare"]
@@ -56,7 +56,8 @@ def prepare(
     Notes
     -----
     Exact inference answers where its tables fit. Elsewhere rows that observe enough variables are answered exactly by
-    plans of their own, and :func:`fastmix.infer` answers the rest, row by row, each with its verdict.
+    plans of their own, and chains answer the rest side by side, each with its verdict; :func:`fastmix.infer` does so
+    row by row where these are few, or the model has larger factors or forbidden states.
 
     Examples
     --------

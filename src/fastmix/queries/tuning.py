@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "ANNEALING_SWEEPS", "COLDEST", "FIRST_SWEEPS", "JOINT_ENTRIES", "LARGEST_ERROR", "MAX_KEPT_PLANS",
-    "MAX_PLANNED_PATTERNS", "MAX_ROW_SWEEPS", "ONE_HOT_ENTRIES", "PATTERN_SECONDS", "ROWS_OF_CHAINS",
+    "MAX_PLANNED_PATTERNS", "MAX_ROW_SWEEPS", "MAX_SINGLE_ROWS", "ONE_HOT_ENTRIES", "PATTERN_SECONDS", "ROWS_OF_CHAINS",
     "ROWS_PER_REPORT", "SWEEPS_PER_DRAW", "SWEEP_GROWTH",
 ]  # fmt: skip
 
@@ -19,6 +19,10 @@ ROWS_PER_REPORT = 4096
 JOINT_ENTRIES = 1 << 23
 #: Entries of rows written as ones and zeros that are multiplied at once: 32 MB (not measured).
 ONE_HOT_ENTRIES = 1 << 22
+
+#: Rows up to which those that do not fit are answered one by one, by the method that suits each best; of more, chains
+#: answer all at once (not measured: a call of ``infer`` may take a minute).
+MAX_SINGLE_ROWS = 8
 
 # -- api.py and gap_chains.py -----------------------------------------------------------------------------------------
 
