@@ -141,12 +141,14 @@ class DynamicNetwork:
         memory_limit : float, optional
             Bytes of tables; half of the free memory by default.
 
-        Yields
-        ------
-        Filtered
+        Returns
+        -------
+        iterator of Filtered
 
         Raises
         ------
+        ModelError
+            If observations are no mappings, or name what does not exist.
         ImpossibleEvidenceError
             If what was observed has probability zero.
         ResourceError
@@ -155,6 +157,15 @@ class DynamicNetwork:
         limit = available_memory() / 2
         if memory_limit is not None:
             limit = check_positive("memory_limit", memory_limit, "number of bytes")
+        if isinstance(observations, Mapping) or not isinstance(observations, Iterable):
+            raise ModelError(
+                f"observations must be mappings, one for each time, such as [{{'rain': 'yes'}}], got "
+                f"{describe(observations)}"
+            )
+        return self._filter(observations, limit)
+
+    def _filter(self, observations: Iterable[Mapping[Any, Any]], limit: float) -> Iterator[Filtered]:
+        """What :meth:`filter` gives, within a limit in bytes."""
         interface = self.interface
         number = len(interface)
         model = self.first.to_model()
@@ -165,6 +176,8 @@ class DynamicNetwork:
         total = 0.0
         shift = 0
         for time, observed in enumerate(observations):
+            if not isinstance(observed, Mapping):
+                raise ModelError(f"observations must be mappings, got {describe(observed)} at time {time}")
             if time:
                 model = self._step_model(belief)
                 sets = [tuple(number + v for v in interface)] if interface else []
