@@ -91,6 +91,10 @@ class Method:
     def check(self, model: MarkovRandomField) -> None:
         """Raise an :class:`UnfitMethodError` that says why, where the method cannot answer for this model."""
 
+    def for_laws(self) -> Method:
+        """The method for a network with laws, where :attr:`takes_laws` is set: itself, or one that moves them."""
+        return self
+
     def fits_in_time(self, model: MarkovRandomField, clock: Clock) -> str | None:  # noqa: ARG002 (some need it)
         """The reason why the model does not fit, None if it does, within the limit of a clock where that takes long."""
         return self.fits(model)
@@ -320,6 +324,8 @@ def _run_reduced(method: Method, model: MarkovRandomField, context: Context) -> 
             f"the method {method.name} does not move the hidden variables of laws such as noisy-or; {names} take them, "
             "and every method takes network.dense().to_model(), where tables fit"
         )
+    if model.num_hidden:
+        method = method.for_laws()
     try:
         reduction = method.reduce(model, context.evidence, clock)
     except OutOfTimeError:

@@ -110,7 +110,7 @@ def _choices(
             yield first
         fallbacks: tuple[Method, ...] = (LoopyBP(), MeanField())
         for fallback in fallbacks:
-            yield Choice(fallback, "exact inference does not fit, and the model has laws, which samplers do not move")
+            yield Choice(fallback, "exact inference does not fit, and belief propagation takes laws")
         return
     yield first
     tried = {first.chosen.name}

@@ -146,6 +146,7 @@ class Gibbs(ChainSampler):
     guarantee: ClassVar[str] = "exact in the limit of many sweeps; the standard errors are estimates"
     on_gpu: ClassVar[bool] = True
     takes_factors: ClassVar[bool] = True
+    takes_laws: ClassVar[bool] = True
 
     accuracy: float | None = None
     schedule: Schedule | None = None
@@ -179,6 +180,12 @@ class Gibbs(ChainSampler):
         if guarantee is None:
             return result
         return replace(result, stats={**result.stats, "guarantee": guarantee})
+
+    def for_laws(self) -> Method:
+        """Gibbs sampling by blocks: updates of single variables cannot move the hidden variables of laws."""
+        from fastmix.sampling.block_gibbs import BlockGibbs
+
+        return BlockGibbs(self)
 
     def check(self, model: MarkovRandomField) -> None:
         """Refuse a model with an undefined conditional distribution, or without a start for chains."""

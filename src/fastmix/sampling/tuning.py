@@ -8,7 +8,8 @@ from __future__ import annotations
 
 __all__ = [
     "ACCURACY_CHECK_SWEEPS", "ACCURACY_MIN_BATCHES", "ADAPT_SHARE", "ANNEALED_ROUNDING", "ANNEALING_SHARE",
-    "ANNEAL_BATCH_UPDATES", "ANNEAL_END_SWEEPS", "BATCHES_AT_END", "BATCH_ROUNDS", "BLOCKS_PER_THREAD", "BOUND_CHAINS",
+    "ANNEAL_BATCH_UPDATES", "ANNEAL_END_SWEEPS", "BATCHES_AT_END", "BATCH_ROUNDS", "BLOCKS_PER_THREAD",
+    "BLOCK_CHAINS", "BLOCK_ENTRIES", "BLOCK_SWEEPS", "BOUND_CHAINS",
     "BOUND_MAX_STEPS", "BOUND_MIN_STEPS", "BOUND_SHARE", "BURN_SHARE", "BYTES_PER_CHAIN", "BYTES_PER_DRAWN_STATE",
     "BYTES_PER_SUM", "CERTIFIED_BIAS", "CERTIFIED_MAX_UPDATES", "CERTIFY_SHARE", "COLLECTING_SHARE",
     "CONSTANT_TOLERANCE", "DEVICE_BURN_SHARE", "DEVICE_LADDERS", "DEVICE_STATES", "DISAGREEMENT", "EDGE_CONFIGURATIONS",
@@ -362,3 +363,11 @@ LOG_Z_SIGMAS = 3.0
 
 #: States of a configuration that a note shows: a line.
 SHOWN_STATES = 24
+
+# -- block_gibbs.py ----------------------------------------------------------------------------------------------------
+
+#: Chains, entries of the tables of a block, and sweeps, where the user says nothing. Not measured: a block is drawn in
+#: about a millisecond.
+BLOCK_CHAINS = 32
+BLOCK_ENTRIES = 5_000.0
+BLOCK_SWEEPS = 1_000
