@@ -365,3 +365,25 @@ def test_scaled_tables_have_the_form_that_a_search_finds(seed: int, scale: float
     possible = expected > -1e80
     difference = log_weights(form)[possible] - expected[possible]
     assert np.allclose(difference, difference[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shared_tables_give_the_same_bits(seed: int) -> None:
+    """From patterns and weights, which are not laid out."""
+    rng = np.random.default_rng(seed)
+    edges = fastmix.graphs.grid_edges(4, 5)
+    unary = rng.normal(size=(20, 4))
+    weights = rng.uniform(0.2, 1.0, len(edges))
+    shared = MarkovRandomField.from_patterns(unary, edges, [np.eye(4)], weights=weights)
+    full = MarkovRandomField.from_tables(unary, edges, weights[:, None, None] * np.eye(4))
+    assert full.shared_tables is None
+    found = []
+    for model in (shared, full):
+        chains = ClusterChains(model, num_chains=3, seed=seed, num_threads=1)
+        chains.sweep(20, collect=True)
+        states = chains.get_states()
+        np.testing.assert_allclose(chains.energies()[0], model.log_weight(states), rtol=1e-12)
+        found.append((states, chains.take_sums()))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+    assert "log_pairwise" not in vars(shared)

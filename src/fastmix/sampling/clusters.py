@@ -63,7 +63,10 @@ class ClusterChains(HostChains):
         self.num_chains = check_count("num_chains", num_chains, least=1)
         self.seed = choose_seed(seed)
         self.threads = Threads(min(check_threads(num_threads), self.num_chains))
-        self.sets = ParameterSets.of(model.parameters)
+        if model.shared_tables is None:
+            self.sets = ParameterSets.of(model.parameters)
+        else:
+            self.sets = self._read_shared(model.weight_parameters, model.shared_tables, None)
         self._form = attractive_form(model)
         self._coupled: _CoupledTheta | None = None
         kind: type[np.unsignedinteger[Any]] = np.uint8 if model.num_states.max(initial=1) <= 256 else np.uint32
