@@ -246,6 +246,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
             "DecreasingStep",
             "Exact",
             "FixedStep",
+            "Ganak",
             "Gibbs",
             "KL",
             "LineSearch",
