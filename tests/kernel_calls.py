@@ -14,7 +14,7 @@ from fastmix.bounds.walk_bounds import interval_fields, mirror_entries
 from fastmix.bounds.walk_kernels import follow_walks
 from fastmix.crf import ConditionalRandomField
 from fastmix.exact import plan_exact, search
-from fastmix.graphs import complete_edges
+from fastmix.graphs import complete_edges, grid_edges
 from fastmix.theory.dependency import edge_dependencies
 
 __all__ = ["plain_results"]
@@ -70,7 +70,28 @@ def configurations(models: dict[str, MarkovRandomField]) -> list[Any]:
         methods = ["auto", "exact", "search", *(["cut"] if name == "attractive" else [])]
         found = [fastmix.most_probable(model, method=method, seed=0) for method in methods]
         results += [np.asarray(result.states).tolist() for result in found]
-    return results
+    return results + labels()
+
+
+def labels() -> list[Any]:
+    """Labels of a small picture by messages and moves, their beliefs, and those of a star by a minimum cut."""
+    rng = np.random.default_rng(6)
+    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4)))
+    kinds = (np.eye(4), -0.4 * np.minimum(apart, 2.0), -0.3 * np.minimum(apart**2, 3.0))
+    results = []
+    for table in kinds:
+        scores = rng.normal(size=(4, 5, 4))
+        edges = grid_edges(4, 5)
+        weights = rng.uniform(0.5, 1.0, len(edges))
+        model = MarkovRandomField.from_patterns(scores.reshape(-1, 4), edges, [table], 0, weights)
+        for method in ("messages", "swap", *(["expansion"] if table is not kinds[2] else [])):
+            found = fastmix.most_probable(model, method=method, seed=0)
+            results += [np.asarray(found.states).tolist(), [found.upper_bound]]
+        beliefs = (fastmix.loopy_bp(model, message_order="parallel", max_iter=5), fastmix.mean_field(model, seed=0))
+        results += [belief.node_marginals.tolist() for belief in beliefs]
+    star = MarkovRandomField.ising([(0, i) for i in range(1, 12)], 0.4, rng.normal(size=12))
+    found = fastmix.most_probable(star, method="cut")
+    return [*results, np.asarray(found.states).tolist(), [found.upper_bound]]
 
 
 def orders(models: dict[str, MarkovRandomField]) -> list[Any]:
