@@ -330,3 +330,20 @@ def test_a_first_row_that_looks_like_names_is_noted(run: Run) -> None:
     code, out, err = run("score", "words.npz", "words.csv", "--json")
     assert (code, err, json.loads(out)["note"]) == (0, "", None)
     assert "note" not in run("learn", "train.csv", "-o", "model.npz")[2]
+
+
+@pytest.mark.parametrize("hidden", ["mixture:2", "classes:3", "classes", "auto"])
+def test_mixtures(run: Run, hidden: str) -> None:
+    code, out, _ = run(
+        "learn", "train.csv", "--hidden", hidden, "--validation", "test.csv", "-o", "m.npz", "--seed", 0, "--json"
+    )
+    assert code == 0
+    told = json.loads(out)
+    assert told["validation_log_likelihood"] < 0.0
+    code, out, _ = run("score", "m.npz", "test.csv", "--json")
+    assert code == 0
+    assert json.loads(out)["log_likelihood"] == pytest.approx(told["validation_log_likelihood"], abs=1e-6)
+    if hidden == "classes:3":
+        model = read_model("m.npz")
+        assert model.num_states.tolist() == [2, 2, 2, 2, 2, 3]
+        assert_refused(run("learn", "train.csv", "--hidden", "some"), 2, "mixture:16")
