@@ -167,7 +167,7 @@ MAX_SUPPORT_CHOICES = 100_000
 #: Choices made per second. Not measured by a script.
 CHOICES_PER_SECOND = 5e5
 
-# -- marginal_map.py. `benchmarks/networks.py --marginal-map` has the seconds ----------------------------------------
+# -- marginal_map.py. `benchmarks/network_tasks.py` has seconds of small ones ----------------------------------------
 
 #: Bytes that an entry of a table takes while it is eliminated: the product, its exponentials and the sums.
 BUCKET_BYTES_PER_ENTRY = 32.0
