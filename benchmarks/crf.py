@@ -5,9 +5,9 @@
 letters: 6,877 words of pixel letters in ten folds, a chain with pixels as features and the options that are there
 without any being given; trained on one fold and tested on nine, and the reverse. To reach: mean letter accuracy 0.795
 and 0.865, at most 10 CPU seconds per fit. snakes: grids with 11 labels, the colors of a 3x3 neighborhood as features of
-a pixel, those of its two ends as features of an edge. To reach: 0.995 on the test set in under 3 minutes on two cores,
-by the pseudo-likelihood; a sampled likelihood stands beside it. vowels: the letters with two labels, free and within
-certified sets.
+a pixel, those of its two ends as features of an edge, a ridge that a fifth of the training set chooses, predictions by
+belief propagation. To reach: 0.995 on the test set in under 3 minutes on two cores, by the pseudo-likelihood; a sampled
+likelihood stands beside it. vowels: the letters with two labels, free and within certified sets.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import numpy as np
 
 from fastmix import NormBall
 from fastmix.crf import ConditionalRandomField, Graph
+
+RIDGES = (1e-2, 1e-3, 1e-4)
 
 
 def letters(folder: Path, num_folds: int) -> None:
@@ -51,17 +53,17 @@ def letters(folder: Path, num_folds: int) -> None:
 def vowels(folder: Path) -> None:
     """A line for free fields and for those within a certified set, which tell vowels from consonants: with the price.
 
-    A fifth of the first fold is trained on: every projection goes through the tables of all edges.
+    The first fold is trained on, the second is the test.
     """
     data = np.load(folder / "letters.npz")
     pixels = np.unpackbits(data["pixels"], axis=1).reshape(len(data["labels"]), -1).astype(float)
     words = np.split(pixels, data["word_start"][1:-1])
     is_vowel = np.isin(data["labels"], [ord(letter) - ord("a") for letter in "aeiou"]).astype(int)
     labels = np.split(is_vowel, data["word_start"][1:-1])
-    train = np.flatnonzero(data["fold"] == 0)[::5]
+    train = np.flatnonzero(data["fold"] == 0)
     test = np.flatnonzero(data["fold"] == 1)
     for within in (None, NormBall("inf", 0.95), NormBall("inf", 0.5)):
-        field = ConditionalRandomField(within=within, ridge=1e-2, progress=None)
+        field = ConditionalRandomField(within=within, progress=None)
         begun = time.process_time()
         field.fit([words[k] for k in train], [labels[k] for k in train])
         fit = field.result_
@@ -77,21 +79,38 @@ def snakes(folder: Path) -> None:
     colors = np.unique(data["picture_train"], axis=0)
     train, train_labels = read_snakes(data, "train", colors)
     test, test_labels = read_snakes(data, "test", colors)
+    chosen = {}
     for name, options in (
         ("pseudo-likelihood", {"objective": "pseudo-likelihood"}),
         ("sampled likelihood", {"moments": "sampled", "num_chains": 8}),
     ):
-        field = ConditionalRandomField(random_state=0, progress=None, **options)  # type: ignore[arg-type]
+        field = ConditionalRandomField(inference="loopy-bp", random_state=0, progress=None)
+        field.set_params(**options, **chosen)
         begun = time.process_time()
+        if not chosen:
+            chosen["ridge"] = best_ridge(field, train, train_labels)
+            field.set_params(**chosen)
         field.fit(train, train_labels)
         fit = field.result_
-        spent = time.process_time() - begun
-        for decode in ("most_probable", "marginal"):
-            field.set_params(decode=decode)
-            begun = time.process_time()
-            accuracy = field.score(test, test_labels)
-            asked = time.process_time() - begun
-            print(f"snakes, {name}, {decode} | {fit.status} | {accuracy:.4f} | {spent:.1f} | {asked:.1f}", flush=True)
+        middle = time.process_time()
+        accuracy = field.score(test, test_labels)
+        end = time.process_time()
+        print(
+            f"snakes, {name}, ridge {fit.ridge:g} | {fit.status} | {accuracy:.4f} | {middle - begun:.1f} | "
+            f"{end - middle:.1f}",
+            flush=True,
+        )
+
+
+def best_ridge(field: ConditionalRandomField, graphs: list[Graph], labels: list[np.ndarray]) -> float:
+    """The ridge of the best accuracy on a fifth of the training data, which is held out; the larger of equal ones."""
+    held = len(graphs) // 5
+    scores = {}
+    for ridge in RIDGES:
+        field.set_params(ridge=ridge).fit(graphs[held:], labels[held:])
+        scores[ridge] = field.score(graphs[:held], labels[:held])
+        print(f"  held out, ridge {ridge:g}: {scores[ridge]:.4f}", flush=True)
+    return max(scores, key=scores.__getitem__)
 
 
 def compile_all() -> None:

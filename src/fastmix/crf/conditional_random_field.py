@@ -57,7 +57,8 @@ class ConditionalRandomField:
         Kinds of edges without a direction: their tables are equal to their transpose.
     inference : str or Method
         How to answer for graphs with cycles: ``auto`` is exact inference where it takes less than a second, else loopy
-        belief propagation; others as for :func:`fastmix.infer`.
+        belief propagation, for which nothing vouches; others as for :func:`fastmix.infer`. An answer that did not
+        converge, or did not mix, comes with a warning.
     decode : {"marginal", "most_probable"}
         Whether predictions are the most probable label of every node, or the most probable labels together.
     num_chains : int, optional

@@ -61,10 +61,11 @@ class Posterior:
         found = np.empty_like(self.unary)
         for nodes, forest, values in self._forests():
             found[nodes] = forest.sums(*values, pairs=False).marginals
-        for nodes, _, plan in self._exact_parts():
+        exact, rest = self._with_cycles()
+        for nodes, _, plan in exact:
             self.context.clock.check()
             found[nodes] = plan.run(edge_marginals=False).node_marginals.reshape(-1, self.unary.shape[1])
-        for nodes, model in self._rest():
+        for nodes, model in rest:
             method = "loopy-bp" if self.method == "auto" else self.method
             result = infer(
                 model, method=method, seed=self.context.seed_of("inference"), progress=None,
@@ -96,11 +97,12 @@ class Posterior:
         rng = self.context.rng("draws")
         for nodes, forest, values in self._forests():
             found[:, nodes] = forest.draw(*values, num_draws, rng)
-        for nodes, model, _ in self._exact_parts():
+        exact, rest = self._with_cycles()
+        for nodes, model, _ in exact:
             self.context.clock.check()
             seed = int(rng.integers(2**62))
             found[:, nodes] = draw_exact(model, num_draws=num_draws, seed=seed).states
-        for nodes, model in self._rest():
+        for nodes, model in rest:
             run = sample(
                 model, num_chains=num_draws, num_sweeps=PREDICTION_SWEEPS, num_draws=1, progress=None,
                 seed=int(rng.integers(2**62)), burn_in=PREDICTION_SWEEPS,
@@ -156,30 +158,31 @@ class Posterior:
         some = self.examples.take(chosen)
         return nodes, Design.model_of(some, self.unary[nodes], self.tables[self.table_of[edges]])
 
-    def _exact_parts(self) -> list[tuple[IntArray, MarkovRandomField, ExactPlan]]:
-        """The examples with cycles that exact inference answers; the others are left for :meth:`_rest`."""
-        found = []
-        self._left = self._others
-        if self.method != "auto":
-            return []
+    def _with_cycles(
+        self,
+    ) -> tuple[list[tuple[IntArray, MarkovRandomField, ExactPlan]], list[tuple[IntArray, MarkovRandomField]]]:
+        """The examples with cycles that exact inference answers, and the others side by side: none or one entry."""
+        exact = []
         left = []
         for number in self._others.tolist():
-            nodes, model = self._model(np.array([number]))
-            try:
-                plan = plan_exact(model)
-                fits = plan.seconds <= EXACT_SECONDS
-            except ResourceError:
-                fits = False
-            if fits:
-                found.append((nodes, model, plan))
-            else:
+            plan = None
+            if self.method == "auto":
+                nodes, model = self._model(np.array([number]))
+                plan = _quick_plan(model)
+            if plan is None:
                 left.append(number)
-        self._left = np.array(left, dtype=np.int64)
-        return found
+            else:
+                exact.append((nodes, model, plan))
+        return exact, [self._model(np.array(left))] if left else []
 
-    def _rest(self) -> list[tuple[IntArray, MarkovRandomField]]:
-        """The examples that :meth:`_exact_parts` left, side by side; none or one entry."""
-        return [self._model(self._left)] if len(self._left) else []
+
+def _quick_plan(model: MarkovRandomField) -> ExactPlan | None:
+    """What exact inference would do, where it fits into the memory and a second; else None."""
+    try:
+        plan = plan_exact(model)
+    except ResourceError:
+        return None
+    return plan if plan.seconds <= EXACT_SECONDS else None
 
 
 def projected(model: MarkovRandomField, within: NormBall) -> MarkovRandomField:
