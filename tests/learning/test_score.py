@@ -310,6 +310,35 @@ def test_out_of_time_there_is_a_lower_bound(seed: int, monkeypatch: pytest.Monke
     assert exact - 20.0 < found.log_z <= exact
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_log_z_is_between_its_bounds(seed: int) -> None:
+    counts = np.random.default_rng(seed).integers(1, 4, 6)
+    model = naive.random_model(counts.tolist(), complete_edges(6), seed).replace(log_constant=1.0)
+    rows = np.zeros((3, 6), dtype=int)
+    exact = score(model, rows)
+    assert exact.log_z_bounds == (exact.log_z, exact.log_z)
+    for options in ({}, {"time_limit": 1.0}):
+        found = score(model, rows, method="annealing", num_chains=64, tol=0.5, seed=0, **options)
+        low, high = found.log_z_bounds
+        assert low <= exact.log_z + 1e-9
+        assert exact.log_z - 1e-9 <= high
+        assert np.isfinite([low, high]).all()
+        assert found.to_dict()["log_z_bounds"] == [low, high]
+
+
+def test_a_large_model_has_both_bounds_in_time() -> None:
+    rng = np.random.default_rng(0)
+    edges = np.unique(np.sort(rng.integers(0, 2000, (4000, 2)), axis=1), axis=0)
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    model = MarkovRandomField.ising(edges, rng.normal(0.0, 0.5, len(edges)), rng.normal(-1.0, 0.5, 2000))
+    rows = rng.integers(0, 2, (20, 2000))
+    for limit in (1e-3, 2.0):
+        found = score(model, rows, time_limit=limit, seed=0)
+        low, high = found.log_z_bounds
+        assert -np.inf < low < high < np.inf
+        assert low - 1e-9 <= found.log_z <= high + 1e-9
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_without_time_to_begin_there_is_a_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)

@@ -87,6 +87,17 @@ class ActivityChains:
         self._couplings = matrix.data
         self._fields = (self.ones() @ matrix).toarray() + parameters[:n]
 
+    def pack(self) -> tuple[IntArray, FloatArray, NDArray[np.int8], FloatArray]:
+        """All that :meth:`restore` needs: graph and parameters, states and bias."""
+        return self.edges, self.parameters, self.states.copy(), self.bias
+
+    def restore(self, place: tuple[IntArray, FloatArray, NDArray[np.int8], FloatArray]) -> None:
+        """Go back to what :meth:`pack` gave."""
+        edges, parameters, states, self.bias = place
+        self.states = states.copy()
+        self.activity = states.sum(axis=1).astype(np.int64)
+        self.load(edges, parameters)
+
     def ones(self) -> sparse.csr_array:
         """The states as a sparse matrix (C, n) of floats."""
         return sparse.csr_array(self.states.astype(np.float64))

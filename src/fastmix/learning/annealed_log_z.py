@@ -29,9 +29,11 @@ from fastmix.learning.dataset import Dataset
 from fastmix.learning.exact_log_z import LogZ, lower_bound
 from fastmix.learning.independent import independent_parameters, uniform_parameters
 from fastmix.learning.tuning import (
+    ANNEALED_SITES_PER_SECOND,
     ANNEALED_TIME_SHARE,
     BYTES_PER_ANNEALED_SITE,
     FIRST_MODELS,
+    FIRST_PASSES,
     FIRST_TIME_SHARE,
     HOPELESS_GAP,
     MAX_DISAGREEMENT,
@@ -54,6 +56,7 @@ def annealed_log_z(model: MarkovRandomField, data: Dataset, tol: float, num_chai
     clock = context.clock
     required = BYTES_PER_ANNEALED_SITE * num_chains * model.num_variables
     check_memory(required, f"num_chains {num_chains} of {model.num_variables:,} variables", "take fewer chains")
+    num_chains = _affordable_chains(model, num_chains, clock)
     if _is_hopeless(model, num_chains, clock, context.backend):
         return lower_bound(model, data)
     rounds = AnnealingRounds(tol)
@@ -240,6 +243,15 @@ class AnnealingRounds:
         )
         # A first round that does not end in time would leave a bound; a shorter one has an error, if a larger one.
         return min(count, max(PILOT_MODELS, annealer.count_in(FIRST_TIME_SHARE * clock.left())))
+
+
+def _affordable_chains(model: MarkovRandomField, num_chains: int, clock: Clock) -> int:
+    """As many chains as were asked for, or fewer, so that half of a limit is enough for a first round."""
+    if clock.limit is None:
+        return num_chains
+    sites = FIRST_PASSES * (model.num_variables + 2.0 * model.num_edges)
+    affordable = 0.5 * clock.limit * ANNEALED_SITES_PER_SECOND / sites
+    return min(num_chains, max(2 * NUM_GROUPS, int(min(affordable, num_chains))))
 
 
 def _is_hopeless(model: MarkovRandomField, num_chains: int, clock: Clock, backend: str) -> bool:

@@ -41,6 +41,7 @@ from fastmix.learning.tuning import (
     MAX_SCORE_DIFFERENCE,
     MIN_EDGE_GAIN,
     PRIOR_VARIANCE,
+    SMALLEST_GROWTH,
     SPARSE_ACTIVITY,
     TREE_SMOOTHING,
     UMBRELLA_ROUNDS,
@@ -164,13 +165,13 @@ class _Growth:
 
     # -- the graph ----------------------------------------------------------------------------------------------------
 
-    def next_edges(self, stage: _Stage) -> IntArray:
-        """The edges of a stage with those that promise most, by the score test of the pseudo-likelihood."""
+    def next_edges(self, stage: _Stage, growth: float) -> IntArray:
+        """The edges of a stage, and ``growth`` times as many that promise most, by the score test."""
         n = len(self.usual)
         gains = self._gains(stage)
         i, j = complete_edges(n).T
         gains = gains[i, j]
-        count = max(8, int((EDGE_GROWTH - 1.0) * max(len(stage.edges), n)))
+        count = max(8, int(growth * max(len(stage.edges), n)))
         best = np.argsort(-gains, kind="stable")[:count]
         best = best[gains[best] > MIN_EDGE_GAIN / self.problem.data.num_rows]
         return canonical_edges(n, np.concatenate([stage.edges, np.stack([i[best], j[best]], axis=1)]))
@@ -329,16 +330,21 @@ class _Growth:
         """Grow the graph while the validation data gain, from the tree on."""
         self.start()
         n = len(self.usual)
-        tree = _Stage(self.tree_edges, self.tree_parameters, -math.inf, 0.0, 0.0, 0.0)
-        edges = self.next_edges(tree)
-        worse = 0
-        while worse < 2:
+        best = _Stage(self.tree_edges, self.tree_parameters, -math.inf, 0.0, 0.0, 0.0)
+        growth = EDGE_GROWTH - 1.0
+        while growth > SMALLEST_GROWTH:
+            edges = self.next_edges(best, growth)
+            if len(edges) == len(best.edges):
+                break
+            place = self.chains.pack()
             stage = self.fit(edges)
-            best = max((other.score for other in self.stages), default=-math.inf)
             self.stages.append(stage)
-            worse = 0 if stage.score > best else worse + 1
-            edges = self.next_edges(stage)
-            if len(edges) == len(stage.edges) or len(stage.edges) == n * (n - 1) // 2:
+            if stage.score > best.score:
+                best = stage
+            else:  # back, and on by shorter steps
+                self.chains.restore(place)
+                growth *= 0.4
+            if len(best.edges) == n * (n - 1) // 2:
                 break
 
 

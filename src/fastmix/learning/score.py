@@ -16,14 +16,23 @@ from fastmix._arrays import FloatArray
 from fastmix._checks import as_list, check_backend, check_choice, check_count, check_positive, describe
 from fastmix._clock import Clock, OutOfTimeError, Report
 from fastmix._context import Context, open_context
+from fastmix._memory import available_memory
+from fastmix.bounds.bracket import find_bracket
 from fastmix.chains.place import device_of
+from fastmix.errors import Interrupted
 from fastmix.learning.data import read_data
 from fastmix.learning.dataset import MISSING, Dataset
-from fastmix.learning.exact_log_z import LogZ
+from fastmix.learning.exact_log_z import LogZ, lower_bound, upper_bound
 from fastmix.learning.log_z import log_normalizer
 from fastmix.learning.masses import log_masses
 from fastmix.learning.pseudo_likelihood import pseudo_log_likelihoods
-from fastmix.learning.tuning import MASS_TIME_SHARE, NUM_GROUPS, PSEUDO_TIME_SHARE
+from fastmix.learning.tuning import (
+    BOUNDS_MEMORY_PART,
+    BOUNDS_TIME_SHARE,
+    MASS_TIME_SHARE,
+    NUM_GROUPS,
+    PSEUDO_TIME_SHARE,
+)
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.results import Result, Status
 
@@ -37,7 +46,7 @@ BOUND_ADVICE = (
 #: Fields of a result, in the order of its JSON.
 FACTS = (
     "log_likelihood", "std_error", "std_error_data", "log_z", "log_z_kind", "log_z_std_error", "log_z_method",
-    "log_z_both_ways",
+    "log_z_both_ways", "log_z_bounds",
     "pseudo_log_likelihood", "conditional_log_likelihood", "num_rows",
 )  # fmt: skip
 
@@ -67,6 +76,9 @@ class ScoreResult(Result):
     log_z_both_ways : (float, float) or None
         Estimates of log Z by annealing from independent models to this one, which err downwards, and back, which err
         upwards.
+    log_z_bounds : (float, float)
+        Log Z is proven to be between these, whatever the chains did; both are log Z where that is exact. The mean
+        log-likelihood is then within as much of that of the result.
     pseudo_log_likelihood : float or None
         Mean over the rows of ``sum_i log p(x_i | x_others)``; None where values are missing, for larger factors, and
         where there was no time for it.
@@ -95,6 +107,7 @@ class ScoreResult(Result):
     log_z_std_error: float
     log_z_method: str
     log_z_both_ways: tuple[float, float] | None
+    log_z_bounds: tuple[float, float]
     pseudo_log_likelihood: float | None
     conditional_log_likelihood: float | None
     num_rows: int
@@ -122,7 +135,7 @@ class ScoreResult(Result):
         known = {}
         for name in FACTS:
             value = getattr(self, name)
-            if value is None or name == "log_z_both_ways":
+            if value is None or name in ("log_z_both_ways", "log_z_bounds"):
                 continue
             if isinstance(value, float):
                 value = f"{value:.6g}"
@@ -162,7 +175,9 @@ def score(
     Log Z is exact where the model is small or of low treewidth. Else chains are annealed to this model from two others,
     the independent one with the marginals of the data and the uniform one, which finds modes that the data are not in,
     and back; both ways and directions together (Bennett's acceptance ratio) give log Z with a standard error, and
-    either direction an estimate of its own, which must agree. Where the time ends before, there is a lower bound.
+    either direction an estimate of its own, which must agree. Where the time ends before, there is a lower bound. In
+    any case log Z is between two bounds that are proven, ``log_z_bounds``, tighter ones where there is a time limit, a
+    tenth of which is for them.
 
     Parameters
     ----------
@@ -218,15 +233,47 @@ def score(
         if targets is not None:
             conditional = _conditional(model, rows, masses, targets, context.clock)
         pseudo = _pseudo(model, rows, context)
-        answer = log_normalizer(model, rows, context, method=method, tol=tol, num_chains=num_chains)
+        annealing = context.within("log Z", _all_but_bounds(context.clock))
+        answer = log_normalizer(model, rows, annealing, method=method, tol=tol, num_chains=num_chains)
+        answer, bounds = _with_bounds(model, rows, answer, context)
         if np.isnan(masses).any():
             verdict = Status.TIME_LIMIT if answer.status is Status.OK else answer.status
             answer = replace(answer, status=verdict, stats={**answer.stats, "stopped_by": "time_limit"})
-        result = _result(model, table, (masses - answer.log_z)[where], answer)
+        result = _result(model, table, (masses - answer.log_z)[where], answer, bounds)
         return context.finish(replace(result, pseudo_log_likelihood=pseudo, conditional_log_likelihood=conditional))
 
 
-def _result(model: MarkovRandomField, data: Dataset, rows: FloatArray, answer: LogZ) -> ScoreResult:
+def _all_but_bounds(clock: Clock) -> Clock:
+    """The clock for log Z, which leaves some of a limit for bounds on it."""
+    return clock if clock.limit is None else clock.part(1.0 - BOUNDS_TIME_SHARE)
+
+
+def _with_bounds(
+    model: MarkovRandomField, data: Dataset, answer: LogZ, context: Context
+) -> tuple[LogZ, tuple[float, float]]:
+    """What is known of log Z, and proven bounds on it: better ones than the simplest where there is a time limit."""
+    if answer.kind in ("exact", "zero"):
+        return answer, (answer.log_z, answer.log_z)
+    low = lower_bound(model, data).log_z
+    high = upper_bound(model)
+    if context.clock.limit is not None and not context.clock.past():
+        try:
+            found = find_bracket(model, context.within("bounds"), memory=available_memory() / BOUNDS_MEMORY_PART)
+            stopped = found.status is Status.INTERRUPTED
+            low = max(low, found.log_z_lower)
+            high = min(high, found.log_z_upper)
+        except Interrupted:  # before it had any
+            stopped = True
+        if stopped:
+            answer = replace(answer, status=Status.INTERRUPTED, stats={**answer.stats, "stopped_by": "interrupt"})
+    if answer.kind == "bound":
+        answer = replace(answer, log_z=max(answer.log_z, low))
+    return answer, (low, high)
+
+
+def _result(
+    model: MarkovRandomField, data: Dataset, rows: FloatArray, answer: LogZ, bounds: tuple[float, float]
+) -> ScoreResult:
     """The result for log-likelihoods of all rows, and for what is known of log Z."""
     mean = _mean(data, rows)
     spread = _mean(data, (rows - mean) ** 2) if math.isfinite(mean) else math.inf
@@ -242,6 +289,7 @@ def _result(model: MarkovRandomField, data: Dataset, rows: FloatArray, answer: L
         log_z_std_error=answer.std_error,
         log_z_method=answer.method,
         log_z_both_ways=answer.bracket,
+        log_z_bounds=bounds,
         pseudo_log_likelihood=None,
         conditional_log_likelihood=None,
         num_rows=data.num_rows,
