@@ -36,10 +36,10 @@ _MAX_DIGITS = 18  # of the number of a column; Python refuses to read thousands 
 
 
 def _parse_ball(text: str) -> Any:
-    """The set that ``--within`` names, such as ``spectral:2.5``."""
+    """The set that ``--within`` names, such as ``spectral:2.5``, or ``auto``."""
     from fastmix.learning.result import ball_by_name
 
-    return ball_by_name(text)
+    return text if text == "auto" else ball_by_name(text)
 
 
 def _parse_penalty(text: str) -> float | str:
@@ -100,7 +100,8 @@ def _parse_missing(text: str) -> int | Literal["auto"] | None:
     objective="likelihood or pseudo-likelihood.",
     moments="How the moments of the likelihood are found: auto, exact, sampled or tempered.",
     within=OptionSpec(
-        "Stay in a set, such as spectral:2.5 or width:0.95; below 1 it provably mixes fast.", "NORM:BOUND", _parse_ball
+        "Stay in a set, such as spectral:2.5 or width:0.95; below 1 it provably mixes fast.",
+        "NORM:BOUND|auto", _parse_ball,
     ),
     ridge=OptionSpec("Weight of the squares of all parameters.", "NUMBER|auto", _parse_penalty),
     l1=OptionSpec("Weight of the norms of tables: removes edges.", "NUMBER|auto", _parse_penalty),
@@ -140,7 +141,7 @@ def learn(
 
     if data == validation == "-":
         raise ValueError("DATA and --validation must not both be -: stdin holds one of them")
-    for name in ("ridge", "l1"):
+    for name in ("within", "ridge", "l1"):
         if given[name] == "auto" and validation is None:
             raise ValueError(f"--{name} auto is chosen on validation data: give --validation")
     num_states = given.pop("num_states", None)

@@ -19,7 +19,7 @@ from fastmix._clock import Clock, Ending
 from fastmix._memory import check_memory
 from fastmix.graphs import complete_edges
 from fastmix.graphs.edges import canonical_edges
-from fastmix.learning.activity import ActivityChains, pair_features
+from fastmix.learning.activity import ActivityChains, draws_by_activity, pair_features
 from fastmix.learning.chow_liu import best_tree
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.dataset import Dataset
@@ -30,17 +30,22 @@ from fastmix.learning.result import LearnResult
 from fastmix.learning.tuning import (
     CHUNK_NUMBERS,
     EDGE_GROWTH,
-    FIRST_SHARE_STEPS,
     GROWING_CAUTION,
     GROWING_CHAINS,
     GROWING_DAMPING,
+    GROWING_ROUNDS,
     GROWING_SNAPSHOTS,
     GROWING_STEPS,
+    MAX_FALL,
+    MAX_GROWING_CHANGE,
     MAX_GROWING_GAIN,
     MAX_GROWING_VARIABLES,
     MAX_SCORE_DIFFERENCE,
+    MAX_SETTLING,
     MIN_EDGE_GAIN,
+    MIN_SETTLED_SHARE,
     PRIOR_VARIANCE,
+    SCORE_CAUTION,
     SMALLEST_GROWTH,
     SPARSE_ACTIVITY,
     TREE_SMOOTHING,
@@ -120,12 +125,10 @@ class _Growth:
         tree = best_tree(data, TREE_SMOOTHING, self.clock)
         self.tree_edges = tree.edges
         self.tree_parameters = self._corner(tree)
-        most = np.maximum(self.train.ones.sum(axis=1).max(), 1.0)
-        top = int(min(n, 1.2 * float(most) + 2.0))
-        states = (self.rng.random((GROWING_CHAINS, n)) < self.means).astype(np.int8)
         fields = np.log(np.maximum(self.means, 1e-6) / (1.0 - self.means))
-        start = np.concatenate([fields, np.zeros(len(tree.edges))])
-        self.chains = ActivityChains(tree.edges, start, states, top, self.rng)
+        states, bias = draws_by_activity(fields, GROWING_CHAINS, self.rng)
+        self.chains = ActivityChains(tree.edges, np.concatenate([fields, np.zeros(len(tree.edges))]), states, self.rng)
+        self.chains.bias = bias
 
     def _rows_of(self, data: Dataset) -> _Rows:
         """The rows of a dataset by what is unusual in them."""
@@ -209,11 +212,11 @@ class _Growth:
     # -- a stage ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take the chains to the tree, and spread them over all activities."""
+        """Take the chains to the tree."""
         self.chains.move(self.tree_parameters)
-        for k in range(UMBRELLA_ROUNDS):
+        for _ in range(UMBRELLA_ROUNDS):
             self.chains.sweep(4)
-            self.chains.adapt(0.5 if 3 * k < 2 * UMBRELLA_ROUNDS else 0.2)
+            self.chains.adapt()
             self.clock.check()
 
     def fit(self, edges: IntArray) -> _Stage:
@@ -226,23 +229,34 @@ class _Growth:
         scores = []
         gap = math.inf
         error = math.inf
+        scale = 1.0
+        best = -math.inf
+        place = self.chains.pack()
         for k in range(GROWING_STEPS):
             self.clock.check()
             moments, log_z, sample = self._measure()
             parameters = self.chains.parameters
+            gain = float((wanted - 0.5 * penalty * parameters) @ parameters) - log_z
+            if gain < best - MAX_FALL:  # another phase has opened: back, and on by shorter steps
+                self.chains.restore(place)
+                best = 0.5 * (best + gain)
+                scale *= 0.5
+                continue
+            best = gain
+            place = self.chains.pack()
             scores.append(float(validated @ parameters) - log_z)
             gradient = moments - wanted + penalty * parameters
             direction = self._direction(gradient, features, sample, wanted, penalty)
             gap = -0.5 * float(gradient @ direction)
             error = float(np.abs(moments - wanted).max())
-            share = 1.0 / max(1, k + 2 - FIRST_SHARE_STEPS)
-            share = min(share, math.sqrt(MAX_GROWING_GAIN / max(gap, 1e-300)))
+            # The mean of all Newton steps so far, as it were: what is wrong at first is left by one over their number.
+            share = min(scale / (k + 2), math.sqrt(MAX_GROWING_GAIN / max(gap, 1e-300)))
+            share = min(share, MAX_GROWING_CHANGE / max(float(np.abs(direction).max()), 1e-300))
             self._note(gap, share, error, len(edges))
             self.chains.move(parameters + share * direction)
-            for _ in range(2):
-                self.chains.sweep(2)
-                self.chains.adapt()
-        last = np.array(scores[GROWING_STEPS // 2 :])
+            self._settle(GROWING_ROUNDS)
+        self.chains.restore(place)
+        last = np.array(scores[len(scores) // 2 :])
         return _Stage(
             edges,
             self.chains.parameters.copy(),
@@ -263,7 +277,28 @@ class _Growth:
         self.chains.load(edges, parameters)
 
     def _measure(self) -> tuple[FloatArray, float, tuple[sparse.csr_array, FloatArray]]:
-        """Moments of the model, log Z, and the last features of the chains with their weights."""
+        """Moments of the model, log Z, and the last features of the chains with their weights.
+
+        Where a few chains have nearly all of the weight, the bias is not yet what it should be: it settles first.
+        """
+        measured = self._look()
+        for _ in range(MAX_SETTLING):
+            shares = measured[2][1]
+            if 1.0 / float(shares @ shares) > MIN_SETTLED_SHARE * len(shares):
+                break
+            self._settle(8)
+            measured = self._look()
+        return measured
+
+    def _settle(self, num_rounds: int) -> None:
+        """Let the bias of the chains follow."""
+        for _ in range(num_rounds):
+            self.chains.sweep(2)
+            self.chains.adapt()
+            self.clock.check()
+
+    def _look(self) -> tuple[FloatArray, float, tuple[sparse.csr_array, FloatArray]]:
+        """What :meth:`_measure` gives, from some looks at the chains as they are."""
         n = len(self.usual)
         total = 0.0
         moments = np.zeros(n + len(self.chains.edges))
@@ -351,8 +386,8 @@ class _Growth:
 def grow(problem: Problem, ridge: float | str, share: float = 1.0) -> LearnResult | None:
     """The best model on a graph grown from the tree, in a share of the time; None where there was none by then.
 
-    What the chains say of its score is compared with annealing. Where that knows less good, there is a phase that the
-    chains have missed: the graph steps back to the stage before.
+    What the chains say of its score is compared with annealing. Where that says something else, there is a phase that
+    the chains have missed: smaller graphs are judged too, and the best by annealing is the answer.
     """
     # The ridge counts an eighth of the square of a coupling, a Gaussian prior its half over the variance and the rows.
     weight = 4.0 / (PRIOR_VARIANCE * problem.data.num_rows) if isinstance(ridge, str) else ridge
@@ -368,12 +403,19 @@ def grow(problem: Problem, ridge: float | str, share: float = 1.0) -> LearnResul
     ordered = sorted(growth.stages, key=lambda stage: -stage.score)
     best = ordered[0]
     smaller = [stage for stage in ordered if len(stage.edges) < len(best.edges)]
-    result = None
+    judged: list[LearnResult] = []
     for stage in [best, *smaller[:2]]:
-        result = _judged(problem, growth, stage, weight, ending.by)
-        if result.status is not Status.NOT_MIXED:
+        judged.append(_judged(problem, growth, stage, weight, ending.by))
+        if judged[-1].status is not Status.NOT_MIXED:
             break
-    return result
+    return max(judged, key=_least_score)
+
+
+def _least_score(result: LearnResult) -> float:
+    """The score of a result less two standard errors; -inf where it is unknown."""
+    value = result.validation_log_likelihood
+    error = result.stats.get("validation_std_error") or 0.0
+    return -math.inf if value is None else value - SCORE_CAUTION * error
 
 
 def _judged(problem: Problem, growth: _Growth, stage: _Stage, ridge: float, ended_by: str) -> LearnResult:

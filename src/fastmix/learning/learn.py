@@ -25,6 +25,7 @@ from fastmix.learning.problem import Problem
 from fastmix.learning.pseudo_likelihood import PseudoLikelihood
 from fastmix.learning.result import LearnResult, NormBall
 from fastmix.learning.resume import Ledger, fingerprint
+from fastmix.learning.set_path import learn_along_sets
 from fastmix.learning.tuning import MAX_PENALTY
 
 __all__ = ["check_penalty", "learn"]
@@ -36,7 +37,7 @@ def learn(
     edges: ArrayLike | Literal["auto", "complete", "chow-liu", "l1", "grow"] = "auto",
     objective: LearningObjective | str = "likelihood",
     moments: Literal["auto", "exact", "sampled", "tempered"] = "auto",
-    within: NormBall | None = None,
+    within: NormBall | Literal["auto"] | None = None,
     ridge: float | Literal["auto"] = 1e-3,
     l1: float | Literal["auto"] = 0.0,
     hidden: int | Mixture | Literal["auto"] = 0,
@@ -84,8 +85,10 @@ def learn(
         How to find moments of the model for the likelihood: exact where the model is small or of low treewidth, else
         sampled by persistent chains. ``tempered`` chains are ladders of replica exchange, for data with modes far
         apart; they also take over where plain chains do not follow the parameters three rounds running.
-    within : NormBall or WidthBall, optional
-        The set to stay in. Inside one with a bound below 1, the bias of every moment is bounded at every step.
+    within : NormBall, WidthBall or "auto", optional
+        The set to stay in. Inside one with a bound below 1, the bias of every moment is bounded at every step. ``auto``
+        widens spectral balls, each fit begun at the one before, while the validation data gain and chains mix:
+        ``stats["path"]`` has the score in every set, which is the price of certainty.
     ridge, l1 : float or "auto"
         Penalties; ``auto`` chooses on the validation data. Tables that the l1 term makes 0 are no edges of the model.
     hidden : int, Mixture or "auto"
@@ -157,7 +160,7 @@ def learn(
         "edges": edges if isinstance(edges, str) else "given",
         "objective": str(asked) if asked.name else repr(asked),
         "moments": moments,
-        "within": None if within is None else [within.norm, within.bound],
+        "within": [within.norm, within.bound] if isinstance(within, NormBall) else within,
         "ridge": ridge,
         "l1": l1,
         "hidden": hidden if isinstance(hidden, str) else num_hidden if mixture is None else str(mixture),
@@ -180,20 +183,27 @@ def learn(
         if ledger.keeps:
             graph = edges if isinstance(edges, str) else np.asarray(edges)
             ledger.resume(fingerprint(rows, judges, graph, options), context.seed)
+<<<<<<< HEAD
         problem = Problem(rows, judges, asked, within, num_hidden, num_chains, tol, max_iter, context, ledger)
         if isinstance(asked, PseudoLikelihood):
             problem = without_gaps(problem)
+=======
+        one_set = within if isinstance(within, NormBall) else None
+        problem = Problem(rows, judges, asked, one_set, num_hidden, num_chains, tol, max_iter, context, ledger)
+>>>>>>> d35951a6 (Widen sets that mix fast while validation data gain: within='auto')
         if hidden == "auto":
             result = better_of_both(problem, lambda pairs: _best_in_time(pairs, edges, ridge, l1))
         elif mixture is not None:
             result = learn_mixture(problem, mixture)
         else:
-            result = _best_in_time(problem, edges, ridge, l1)
+            result = _best_in_time(problem, edges, ridge, l1, along_sets=within == "auto")
         device = device_of(str(result.stats.get("backend", "cpu")))
         return context.finish(replace(result, provenance={"device": device}))
 
 
-def _best_in_time(problem: Problem, edges: Any, ridge: float | str, l1: float | str) -> LearnResult:
+def _best_in_time(
+    problem: Problem, edges: Any, ridge: float | str, l1: float | str, *, along_sets: bool = False
+) -> LearnResult:
     """What was asked for, or, where the time or Ctrl-C ends it, the best there is by then."""
     if not isinstance(edges, str):
         n = len(problem.data.num_states) + problem.hidden
@@ -202,7 +212,7 @@ def _best_in_time(problem: Problem, edges: Any, ridge: float | str, l1: float | 
     cheap = CheapModels(problem, edges)
     with Ending() as ending:
         cheap.prepare()
-        result = learn_graph(problem, edges, ridge, l1)
+        result = learn_along_sets(problem, edges, ridge) if along_sets else learn_graph(problem, edges, ridge, l1)
     if result is None and problem.found:
         best = best_found(problem.found)
         result = interrupted(best) if ending.interrupted else late(best)
@@ -233,9 +243,10 @@ def check_penalty(name: str, value: Any) -> float | Literal["auto"]:
 
 def _check_together(ridge: float | str, l1: float | str, within: Any, *, has_validation: bool) -> None:
     """Refuse what does not go together: ``auto`` without validation data, and an l1 term within a set."""
-    if within is not None and not isinstance(within, NormBall):
-        raise TypeError(f"within must be a NormBall, a WidthBall or None, got {describe(within)}")
-    for name, value in (("ridge", ridge), ("l1", l1)):
+    is_path = isinstance(within, str) and within == "auto"
+    if within is not None and not is_path and not isinstance(within, NormBall):
+        raise TypeError(f"within must be a NormBall, a WidthBall, 'auto' or None, got {describe(within)}")
+    for name, value in (("within", "auto" if is_path else None), ("ridge", ridge), ("l1", l1)):
         if value == "auto" and not has_validation:
             raise ValueError(f"{name}='auto' is chosen on validation data: give validation=")
     if within is not None and l1 != 0.0:

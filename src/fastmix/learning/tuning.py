@@ -19,34 +19,35 @@ __all__ = [
     "COMPLETION_SWEEPS", "COMPONENT_SMOOTHING", "CORRELATED", "DECIDED_RESIDUAL", "DEVICE_ANNEALED_CHAINS",
     "DEVICE_CHAINS", "DEVICE_RBM_PRODUCTS_PER_CALL", "EDGE_GROWTH", "EIGENVALUE_MARGIN", "EIGENVALUE_STEPS",
     "EIGENVALUE_TOLERANCE", "EXACT_TIME_SHARE", "FEW_COMPLETIONS", "FEW_CONTRASTS", "FINAL_SOLVER_STEPS",
-    "FIRST_BURN_IN", "FIRST_MODELS", "FIRST_PASSES", "FIRST_RUNGS", "FIRST_SHARE_STEPS", "FIRST_SWEEPS",
-    "FIRST_TIME_SHARE", "FIRST_TREES", "FIT_TIME_SHARE", "GROWING_CAUTION", "GROWING_CHAINS", "GROWING_DAMPING",
-    "GROWING_RIDGE", "GROWING_SNAPSHOTS", "GROWING_STEPS", "GROWTH_PART", "HELD_OUT_SHARE", "HIDDEN_START_SPREAD",
-    "HOPELESS_GAP", "INFINITE_PARAMETER", "ITERATIONS_PER_SCORE", "ITERATIONS_PER_TREE", "L1_HALVINGS", "LAGS",
+    "FIRST_BURN_IN", "FIRST_MODELS", "FIRST_PASSES", "FIRST_RUNGS", "FIRST_SWEEPS", "FIRST_TIME_SHARE", "FIRST_TREES",
+    "FIT_TIME_SHARE", "GROWING_CAUTION", "GROWING_CHAINS", "GROWING_DAMPING", "GROWING_RIDGE", "GROWING_ROUNDS",
+    "GROWING_SNAPSHOTS", "GROWING_STEPS", "GROWTH_PART", "HELD_OUT_SHARE", "HIDDEN_START_SPREAD", "HOPELESS_GAP",
+    "INACTIVE_SHARE", "INFINITE_PARAMETER", "ITERATIONS_PER_SCORE", "ITERATIONS_PER_TREE", "L1_HALVINGS", "LAGS",
     "LARGE_MODEL_CONTRASTS", "LARGE_MODEL_SWEEPS", "LBFGS_MEMORY", "LIPSCHITZ_DECAY", "LIPSCHITZ_GROWTH", "MANY_CHAINS",
     "MASS_TIME_SHARE", "MAX_BIAS_STEP", "MAX_BURN_IN", "MAX_CATEGORIES", "MAX_CHOSEN_COMPONENTS",
     "MAX_COMPLETED_CONTRASTS", "MAX_COMPLETE_VARIABLES", "MAX_COMPLETIONS", "MAX_COMPONENTS", "MAX_CONFIGURATIONS",
     "MAX_CONFIRMING_SWEEPS", "MAX_COUNTED_STATES", "MAX_CURVATURE", "MAX_DENSE_VARIABLES", "MAX_DISAGREEMENT",
-    "MAX_EM_ITERATIONS", "MAX_EXACT_SECONDS", "MAX_GAIN", "MAX_GROWING_GAIN", "MAX_GROWING_VARIABLES",
-    "MAX_GUARDED_VARIABLES", "MAX_HESSIAN_DATA_ROWS", "MAX_HESSIAN_NUMBERS", "MAX_HESSIAN_ROWS", "MAX_ITERATIONS",
-    "MAX_MIXTURE_COMPONENTS", "MAX_MODELS", "MAX_ONE_HOT_ENTRIES", "MAX_PENALTY", "MAX_RIDGE_BESIDE_L1",
-    "MAX_ROUGH_TOLERANCE", "MAX_ROUNDS", "MAX_SCORE_DIFFERENCE", "MAX_SECONDS_PER_GAP", "MAX_STD_ERROR",
-    "MAX_SUBSAMPLES", "MAX_SWEEPS", "MAX_TREE_BYTES", "MAX_TREE_ENTRIES", "MIN_CHAINS", "MIN_CLAMPED_PAIRS",
-    "MIN_DENSE_TERMS", "MIN_DENSITY", "MIN_EDGE_GAIN", "MIN_EFFECTIVE_SHARE", "MIN_EM_GAIN", "MIN_GAIN_VARIANCE",
-    "MIN_GUARDED_ROWS", "MIN_LADDERS", "MIN_ROWS_PER_PARAMETER", "MIN_SAMPLED_TOLERANCE", "MIN_SIZE_GAIN",
-    "MIN_STEP_SHARE", "MIN_TIMED_NORM_ENTRIES", "MIN_VARIANCE", "NORM_TIME_SHARE", "NOT_MIXED", "NUM_COMPLETIONS",
-    "NUM_GROUPS", "NUM_STARTS", "PAIRS_PER_SECOND", "PAIRS_TIME_SHARE", "PAIR_SMOOTHING", "PATIENCE", "PILOT_MODELS",
-    "PILOT_ROUNDS", "PRIOR_VARIANCE", "PSEUDO_PENALTY_SCALE", "PSEUDO_TIME_SHARE", "RBM_CHAINS", "RBM_FORGET",
-    "RBM_FORGET_SQUARES", "RBM_MIN_GRADIENT", "RBM_MIN_VARIANCE", "RBM_PASSES", "RBM_PRODUCTS_PER_CALL", "RBM_STEP",
-    "RIDGES", "ROUGH_FACTOR", "ROUGH_VALIDATION_ERROR", "ROUNDING_TOLERANCE", "ROWS_PER_PARAMETER",
-    "SCORES_WITHOUT_GAIN", "SCORE_CAUTION", "SECONDS_PER_CONTRAST_PAIR", "SECONDS_PER_DENSE_ENTRY", "SECONDS_PER_EDGE",
-    "SECONDS_PER_ENTRY_TO_MAKE", "SECONDS_PER_MATRIX_ENTRY", "SECONDS_PER_NORM_ENTRY", "SECONDS_PER_PRODUCT",
-    "SECONDS_PER_STATE_PAIR", "SECONDS_PER_STATE_PAIR_AND_ROW", "SECONDS_PER_TABLE_ENTRY", "SECONDS_PER_TREE_ENTRY",
-    "SECONDS_PER_VARIABLE_PAIR", "SHORTEST_BRIDGE", "SHRINKAGE", "SIZES_WITHOUT_GAIN", "SMALLEST_GROWTH",
-    "SMALL_CHANCE_SHARE", "SMALL_MODEL_CHAINS", "SMALL_MODEL_CONTRASTS", "SOLVER_STEPS", "SOLVER_TOLERANCE",
-    "SPARSE_ACTIVITY", "SPARSE_SHARE", "SPREAD_SHARE", "STABILITY_TOLERANCE", "STALE_REJECTION", "START_ITERATIONS",
-    "STEP_ROUNDING", "SUSPECT_GROWTH", "SUSPECT_PARAMETER", "SWEEP_TIME_SHARE", "TAME_ITERATIONS", "TAME_L1_FACTOR",
-    "TAME_RIDGE", "TAME_SMALL_TOLERANCE", "TAME_TOLERANCE", "TOLERANCE", "TREES_OF_GAPS", "TREE_ENTRIES_PER_SECOND",
+    "MAX_EM_ITERATIONS", "MAX_EXACT_SECONDS", "MAX_FALL", "MAX_GAIN", "MAX_GROWING_CHANGE", "MAX_GROWING_GAIN",
+    "MAX_GROWING_VARIABLES", "MAX_GUARDED_VARIABLES", "MAX_HESSIAN_DATA_ROWS", "MAX_HESSIAN_NUMBERS",
+    "MAX_HESSIAN_ROWS", "MAX_ITERATIONS", "MAX_MIXTURE_COMPONENTS", "MAX_MODELS", "MAX_ONE_HOT_ENTRIES", "MAX_PENALTY",
+    "MAX_RIDGE_BESIDE_L1", "MAX_ROUGH_TOLERANCE", "MAX_ROUNDS", "MAX_SCORE_DIFFERENCE", "MAX_SECONDS_PER_GAP",
+    "MAX_SETTLING", "MAX_STD_ERROR", "MAX_SUBSAMPLES", "MAX_SWEEPS", "MAX_TREE_BYTES", "MAX_TREE_ENTRIES", "MIN_CHAINS",
+    "MIN_CLAMPED_PAIRS", "MIN_DENSE_TERMS", "MIN_DENSITY", "MIN_EDGE_GAIN", "MIN_EFFECTIVE_SHARE", "MIN_EM_GAIN",
+    "MIN_GAIN_VARIANCE", "MIN_GUARDED_ROWS", "MIN_LADDERS", "MIN_ROWS_PER_PARAMETER", "MIN_SAMPLED_TOLERANCE",
+    "MIN_SETTLED_SHARE", "MIN_SIZE_GAIN", "MIN_STEP_SHARE", "MIN_TIMED_NORM_ENTRIES", "MIN_VARIANCE", "NORM_TIME_SHARE",
+    "NOT_MIXED", "NUM_COMPLETIONS", "NUM_GROUPS", "NUM_STARTS", "PAIRS_PER_SECOND", "PAIRS_TIME_SHARE",
+    "PAIR_SMOOTHING", "PATH_RIDGE", "PATIENCE", "PILOT_MODELS", "PILOT_ROUNDS", "PRIOR_VARIANCE",
+    "PSEUDO_PENALTY_SCALE", "PSEUDO_TIME_SHARE", "RBM_CHAINS", "RBM_FORGET", "RBM_FORGET_SQUARES", "RBM_MIN_GRADIENT",
+    "RBM_MIN_VARIANCE", "RBM_PASSES", "RBM_PRODUCTS_PER_CALL", "RBM_STEP", "RIDGES", "ROUGH_FACTOR",
+    "ROUGH_VALIDATION_ERROR", "ROUNDING_TOLERANCE", "ROWS_PER_PARAMETER", "SCORES_WITHOUT_GAIN", "SCORE_CAUTION",
+    "SECONDS_PER_CONTRAST_PAIR", "SECONDS_PER_DENSE_ENTRY", "SECONDS_PER_EDGE", "SECONDS_PER_ENTRY_TO_MAKE",
+    "SECONDS_PER_MATRIX_ENTRY", "SECONDS_PER_NORM_ENTRY", "SECONDS_PER_PRODUCT", "SECONDS_PER_STATE_PAIR",
+    "SECONDS_PER_STATE_PAIR_AND_ROW", "SECONDS_PER_TABLE_ENTRY", "SECONDS_PER_TREE_ENTRY", "SECONDS_PER_VARIABLE_PAIR",
+    "SET_BOUNDS", "SHORTEST_BRIDGE", "SHRINKAGE", "SIZES_WITHOUT_GAIN", "SMALLEST_GROWTH", "SMALL_CHANCE_SHARE",
+    "SMALL_MODEL_CHAINS", "SMALL_MODEL_CONTRASTS", "SOLVER_STEPS", "SOLVER_TOLERANCE", "SPARSE_ACTIVITY",
+    "SPARSE_SHARE", "SPREAD_SHARE", "STABILITY_TOLERANCE", "STALE_REJECTION", "START_ITERATIONS", "STEP_ROUNDING",
+    "SUSPECT_GROWTH", "SUSPECT_PARAMETER", "SWEEP_TIME_SHARE", "TAME_ITERATIONS", "TAME_L1_FACTOR", "TAME_RIDGE",
+    "TAME_SMALL_TOLERANCE", "TAME_TOLERANCE", "TOLERANCE", "TREES_OF_GAPS", "TREE_ENTRIES_PER_SECOND",
     "TREE_ITERATIONS", "TREE_SMOOTHING", "UMBRELLA_ROUNDS", "UNSEEN_COUNT", "VALIDATION_ERROR", "VALUE_ROUNDING",
 ]  # fmt: skip
 
@@ -155,7 +156,7 @@ GROWTH_PART = 10
 
 # -- activity.py and growth.py (``benchmarks/learning_sets.py``) -------------------------------------------------------
 
-#: Share of the chains that are spread evenly over all activities; the others are where the model is.
+#: Share of the chains that are spread over all activities; the others are where the model is.
 SPREAD_SHARE = 0.5
 #: Standard deviation, at activity 0, of what counts as about the same activity; it grows by an eighth of the activity.
 ACTIVITY_WIDTH = 0.5
@@ -171,27 +172,43 @@ SPARSE_ACTIVITY = 0.08
 MAX_GROWING_VARIABLES = 3000
 #: Chains, steps for every graph, and looks at the chains in each, two sweeps apart.
 GROWING_CHAINS = 2048
-GROWING_STEPS = 16
+GROWING_STEPS = 24
 GROWING_SNAPSHOTS = 8
+#: Rounds of two sweeps after every step, in which the bias follows.
+GROWING_ROUNDS = 4
 #: Variance that noise adds to every feature for the length of steps, in those of one effective draw.
 GROWING_CAUTION = 1.0
-#: Rounds that spread the chains over all activities at the tree.
-UMBRELLA_ROUNDS = 150
+#: Effective share of the chains below which the bias has to settle before moments mean anything; and how often it may.
+MIN_SETTLED_SHARE = 0.1
+MAX_SETTLING = 6
+#: Rounds of sweeps that let the chains settle at the tree.
+UMBRELLA_ROUNDS = 30
 #: Times its edges, those of a tree at least, that a graph has after growing.
 EDGE_GROWTH = 1.6
 #: Share of its edges by which a graph still grows; it becomes less where a graph was worse than the one before.
 SMALLEST_GROWTH = 0.1
 #: Gain that an edge must promise, in parts of a row: chance promises half a one.
 MIN_EDGE_GAIN = 1.0
-#: Steps that go all the way, before the noise of the others is averaged; and the gain that one may promise, in nats.
-FIRST_SHARE_STEPS = 2
+#: By how much the objective may seem to fall after a step, in nats: more than noise makes of it.
+MAX_FALL = 0.04
+#: Gain that a step may promise, in nats, and the largest change of a parameter.
 MAX_GROWING_GAIN = 0.3
+MAX_GROWING_CHANGE = 1.0
 #: What is added to the Hessian, times its diagonal.
 GROWING_DAMPING = 0.05
 #: Variance of couplings that the ridge stands for where it is to be chosen.
 PRIOR_VARIANCE = 2.0
 #: Difference of the scores by the chains and by annealing, beside four standard errors, from which on they disagree.
 MAX_SCORE_DIFFERENCE = 0.05
+
+# -- set_path.py ------------------------------------------------------------------------------------------------------
+
+#: Bounds on the spectral norm of the sets on the path; the first two mix provably.
+SET_BOUNDS = (0.5, 0.95, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0)
+#: Ridge of the fits on the path where it is not given: the set does what ridges do elsewhere.
+PATH_RIDGE = 1e-4
+#: Share of a bound below which the norm of a model shows that the set holds nothing back.
+INACTIVE_SHARE = 0.98
 
 # -- cheap.py (``benchmarks/learning_sets.py``) ------------------------------------------------------------------------
 
@@ -378,6 +395,8 @@ MAX_SWEEPS = 1 << 16
 MAX_CONFIRMING_SWEEPS = 1 << 10
 #: Share of a step below which it is not made shorter.
 MIN_STEP_SHARE = 0.05
+#: By how much the objective may seem to fall after a step, in nats: more than noise makes of it.
+MAX_FALL = 0.04
 #: Gain that a step may promise, in nats; it is made shorter beyond.
 MAX_GAIN = 1.0
 #: Rounds in which chains do not follow, after which replica exchange takes over.
