@@ -183,14 +183,10 @@ def learn(
         if ledger.keeps:
             graph = edges if isinstance(edges, str) else np.asarray(edges)
             ledger.resume(fingerprint(rows, judges, graph, options), context.seed)
-<<<<<<< HEAD
-        problem = Problem(rows, judges, asked, within, num_hidden, num_chains, tol, max_iter, context, ledger)
-        if isinstance(asked, PseudoLikelihood):
-            problem = without_gaps(problem)
-=======
         one_set = within if isinstance(within, NormBall) else None
         problem = Problem(rows, judges, asked, one_set, num_hidden, num_chains, tol, max_iter, context, ledger)
->>>>>>> d35951a6 (Widen sets that mix fast while validation data gain: within='auto')
+        if isinstance(asked, PseudoLikelihood):
+            problem = without_gaps(problem)
         if hidden == "auto":
             result = better_of_both(problem, lambda pairs: _best_in_time(pairs, edges, ridge, l1))
         elif mixture is not None:
