@@ -359,7 +359,7 @@ def _warm_learn(models: TinyModels) -> None:
 
     # Graphs that grow, in sparse data.
     pair = np.array([[0, 1]])
-    chains = ActivityChains(pair, np.zeros(3), np.eye(2, dtype=np.int8), np.random.default_rng(0))
+    chains = ActivityChains(pair, np.zeros(3), np.eye(2, dtype=np.int8), 2, np.random.default_rng(0))
     chains.sweep(1)
     chains.log_zero()
 

@@ -31,7 +31,7 @@ from fastmix.learning.tuning import (
     SPREAD_SHARE,
 )
 
-__all__ = ["ActivityChains", "draws_by_activity", "evenly", "pair_features"]
+__all__ = ["ActivityChains", "pair_features"]
 
 
 def pair_features(rows: sparse.csr_array, edges: IntArray) -> sparse.csr_array:
@@ -39,40 +39,6 @@ def pair_features(rows: sparse.csr_array, edges: IntArray) -> sparse.csr_array:
     columns = sparse.csc_array(rows)
     pairs = columns[:, edges[:, 0]].multiply(columns[:, edges[:, 1]])
     return sparse.csr_array(sparse.hstack([columns, pairs], format="csr"))
-
-
-def evenly(n: int) -> FloatArray:
-    """Shares (n + 1,) of the activities of n variables: as many for each of what counts as about the same activity."""
-    shares = 1.0 / (1.0 + np.arange(n + 1.0) / 8.0)
-    return np.asarray(shares / shares.sum())
-
-
-def draws_by_activity(
-    log_odds: FloatArray, num_draws: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int8], FloatArray]:
-    """Draws (C, n) of independent variables, half of them with all activities, and the bias (n + 2,) of such draws.
-
-    The activity is drawn first, then the variables given it one after another, by the probability that those after a
-    variable have so many ones.
-    """
-    n = len(log_odds)
-    log_rest = np.full((n + 1, n + 2), -np.inf)  # weights of so many ones among the variables from one on
-    log_rest[n, 0] = 0.0
-    for i in range(n - 1, -1, -1):
-        log_rest[i] = log_rest[i + 1]
-        log_rest[i, 1:] = np.logaddexp(log_rest[i, 1:], log_rest[i + 1, :-1] + log_odds[i])
-    shares = np.exp(log_rest[0, : n + 1] - np.logaddexp.reduce(log_rest[0]))
-    wanted = (1.0 - SPREAD_SHARE) * shares + SPREAD_SHARE * evenly(n)
-    left = rng.choice(n + 1, size=num_draws, p=wanted / wanted.sum())
-    states = np.zeros((num_draws, n), dtype=np.int8)
-    for i in range(n):
-        with_one = np.where(left > 0, log_rest[i + 1, left - 1] + log_odds[i], -np.inf)
-        states[:, i] = np.log(rng.random(num_draws)) < with_one - log_rest[i, left]
-        left -= states[:, i]
-    bias = np.zeros(n + 2)
-    bias[: n + 1] = np.log(wanted) - (log_rest[0, : n + 1] - np.logaddexp.reduce(log_rest[0]))
-    bias[n + 1] = bias[n]
-    return states, bias - bias[0]
 
 
 class ActivityChains:
@@ -91,19 +57,19 @@ class ActivityChains:
     """
 
     def __init__(
-        self, edges: IntArray, parameters: FloatArray, states: NDArray[np.int8], rng: np.random.Generator
+        self, edges: IntArray, parameters: FloatArray, states: NDArray[np.int8], top: int, rng: np.random.Generator
     ) -> None:
         num_chains, n = states.shape
         self.states = states
         self.activity = states.sum(axis=1).astype(np.int64)
         self.bias = np.zeros(n + 2)
+        self.top = top
         self.num_sweeps = 0
         self._rng = rng
         self._streams = make_streams(int(rng.integers(2**62)), 0, num_chains)
         place = np.arange(n + 2.0)
         width = ACTIVITY_WIDTH * (1.0 + place / 8.0)
         kernel = np.exp(-0.5 * ((place[:, None] - place) / width[:, None]) ** 2)
-        self._even = evenly(n)
         self._spread = kernel / kernel.sum(axis=0)  # sums stay what they are
         self._smooth = kernel / kernel.sum(axis=1, keepdims=True)
         self.load(edges, parameters)
@@ -204,12 +170,13 @@ class ActivityChains:
         return gains - means[self.activity], means
 
     def adapt(self, rate: float = ACTIVITY_RATE) -> None:
-        """Move the bias towards one that spreads half of the chains over all activities."""
+        """Move the bias towards one that spreads half of the chains evenly over the activities up to the top."""
         found = self._counts(np.full(len(self.activity), 1.0 / len(self.activity)))
         wanted = (1.0 - SPREAD_SHARE) * self._counts(self.shares())
-        wanted[:-1] += SPREAD_SHARE * self._even
+        wanted[: self.top + 1] += SPREAD_SHARE / (self.top + 1)
         least = 0.2 / len(self.activity)
         step = np.clip(np.log((wanted + least) / (found + least)), -MAX_BIAS_STEP, MAX_BIAS_STEP)
+        step[self.top + 1 :] = min(step[self.top], 0.0)
         self.bias = self.bias + rate * (self._smooth @ step)
         self.bias -= self.bias[0]
 

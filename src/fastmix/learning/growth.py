@@ -19,7 +19,7 @@ from fastmix._clock import Clock, Ending
 from fastmix._memory import check_memory
 from fastmix.graphs import complete_edges
 from fastmix.graphs.edges import canonical_edges
-from fastmix.learning.activity import ActivityChains, draws_by_activity, pair_features
+from fastmix.learning.activity import ActivityChains, pair_features
 from fastmix.learning.chow_liu import best_tree
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.dataset import Dataset
@@ -30,20 +30,16 @@ from fastmix.learning.result import LearnResult
 from fastmix.learning.tuning import (
     CHUNK_NUMBERS,
     EDGE_GROWTH,
+    FIRST_SHARE_STEPS,
     GROWING_CAUTION,
     GROWING_CHAINS,
     GROWING_DAMPING,
-    GROWING_ROUNDS,
     GROWING_SNAPSHOTS,
     GROWING_STEPS,
-    MAX_FALL,
-    MAX_GROWING_CHANGE,
     MAX_GROWING_GAIN,
     MAX_GROWING_VARIABLES,
     MAX_SCORE_DIFFERENCE,
-    MAX_SETTLING,
     MIN_EDGE_GAIN,
-    MIN_SETTLED_SHARE,
     PRIOR_VARIANCE,
     SCORE_CAUTION,
     SMALLEST_GROWTH,
@@ -125,10 +121,12 @@ class _Growth:
         tree = best_tree(data, TREE_SMOOTHING, self.clock)
         self.tree_edges = tree.edges
         self.tree_parameters = self._corner(tree)
+        most = np.maximum(self.train.ones.sum(axis=1).max(), 1.0)
+        top = int(min(n, 1.2 * float(most) + 2.0))
+        states = (self.rng.random((GROWING_CHAINS, n)) < self.means).astype(np.int8)
         fields = np.log(np.maximum(self.means, 1e-6) / (1.0 - self.means))
-        states, bias = draws_by_activity(fields, GROWING_CHAINS, self.rng)
-        self.chains = ActivityChains(tree.edges, np.concatenate([fields, np.zeros(len(tree.edges))]), states, self.rng)
-        self.chains.bias = bias
+        start = np.concatenate([fields, np.zeros(len(tree.edges))])
+        self.chains = ActivityChains(tree.edges, start, states, top, self.rng)
 
     def _rows_of(self, data: Dataset) -> _Rows:
         """The rows of a dataset by what is unusual in them."""
@@ -212,11 +210,11 @@ class _Growth:
     # -- a stage ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take the chains to the tree."""
+        """Take the chains to the tree, and spread them over all activities."""
         self.chains.move(self.tree_parameters)
-        for _ in range(UMBRELLA_ROUNDS):
+        for k in range(UMBRELLA_ROUNDS):
             self.chains.sweep(4)
-            self.chains.adapt()
+            self.chains.adapt(0.5 if 3 * k < 2 * UMBRELLA_ROUNDS else 0.2)
             self.clock.check()
 
     def fit(self, edges: IntArray) -> _Stage:
@@ -229,34 +227,23 @@ class _Growth:
         scores = []
         gap = math.inf
         error = math.inf
-        scale = 1.0
-        best = -math.inf
-        place = self.chains.pack()
         for k in range(GROWING_STEPS):
             self.clock.check()
             moments, log_z, sample = self._measure()
             parameters = self.chains.parameters
-            gain = float((wanted - 0.5 * penalty * parameters) @ parameters) - log_z
-            if gain < best - MAX_FALL:  # another phase has opened: back, and on by shorter steps
-                self.chains.restore(place)
-                best = 0.5 * (best + gain)
-                scale *= 0.5
-                continue
-            best = gain
-            place = self.chains.pack()
             scores.append(float(validated @ parameters) - log_z)
             gradient = moments - wanted + penalty * parameters
             direction = self._direction(gradient, features, sample, wanted, penalty)
             gap = -0.5 * float(gradient @ direction)
             error = float(np.abs(moments - wanted).max())
-            # The mean of all Newton steps so far, as it were: what is wrong at first is left by one over their number.
-            share = min(scale / (k + 2), math.sqrt(MAX_GROWING_GAIN / max(gap, 1e-300)))
-            share = min(share, MAX_GROWING_CHANGE / max(float(np.abs(direction).max()), 1e-300))
+            share = 1.0 / max(1, k + 2 - FIRST_SHARE_STEPS)
+            share = min(share, math.sqrt(MAX_GROWING_GAIN / max(gap, 1e-300)))
             self._note(gap, share, error, len(edges))
             self.chains.move(parameters + share * direction)
-            self._settle(GROWING_ROUNDS)
-        self.chains.restore(place)
-        last = np.array(scores[len(scores) // 2 :])
+            for _ in range(2):
+                self.chains.sweep(2)
+                self.chains.adapt()
+        last = np.array(scores[GROWING_STEPS // 2 :])
         return _Stage(
             edges,
             self.chains.parameters.copy(),
@@ -277,28 +264,7 @@ class _Growth:
         self.chains.load(edges, parameters)
 
     def _measure(self) -> tuple[FloatArray, float, tuple[sparse.csr_array, FloatArray]]:
-        """Moments of the model, log Z, and the last features of the chains with their weights.
-
-        Where a few chains have nearly all of the weight, the bias is not yet what it should be: it settles first.
-        """
-        measured = self._look()
-        for _ in range(MAX_SETTLING):
-            shares = measured[2][1]
-            if 1.0 / float(shares @ shares) > MIN_SETTLED_SHARE * len(shares):
-                break
-            self._settle(8)
-            measured = self._look()
-        return measured
-
-    def _settle(self, num_rounds: int) -> None:
-        """Let the bias of the chains follow."""
-        for _ in range(num_rounds):
-            self.chains.sweep(2)
-            self.chains.adapt()
-            self.clock.check()
-
-    def _look(self) -> tuple[FloatArray, float, tuple[sparse.csr_array, FloatArray]]:
-        """What :meth:`_measure` gives, from some looks at the chains as they are."""
+        """Moments of the model, log Z, and the last features of the chains with their weights."""
         n = len(self.usual)
         total = 0.0
         moments = np.zeros(n + len(self.chains.edges))
