@@ -142,7 +142,7 @@ def learn(
     if data == validation == "-":
         raise ValueError("DATA and --validation must not both be -: stdin holds one of them")
     for name in ("within", "ridge", "l1"):
-        if given[name] == "auto" and validation is None:
+        if given.get(name) == "auto" and validation is None:
             raise ValueError(f"--{name} auto is chosen on validation data: give --validation")
     num_states = given.pop("num_states", None)
     checkpoint = given.get("checkpoint")
