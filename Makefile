@@ -29,7 +29,7 @@ test: lint $(STAMP)
 # What needs large packages, in an environment of its own: nothing is skipped there.
 test-extras: export FASTMIX_TEST_EXTRAS = 1
 test-extras: $(EXTRAS)/.extras
-	$(EXTRAS_BIN)/python -m pytest -m extras -rs $$(grep -rl "mark.extras" --include="test_*.py" tests)
+	$(EXTRAS_BIN)/python -m pytest -m "extras and not slow" -rs $$(grep -rl "mark.extras" --include="test_*.py" tests)
 
 UNTRACED := $(addprefix --ignore tests/,test_ceilings.py test_warming.py test_without_compiler.py) \
   --deselect tests/cli/test_outputs.py::test_file_size_limit
