@@ -74,6 +74,33 @@ def test_answers_are_those_of_single_calls(
         np.testing.assert_allclose(answers.joint(3, 0)[k], np.asarray(one.joint(3, 0).value), atol=1e-12)
 
 
+@pytest.mark.parametrize("pattern_seconds", [asking.PATTERN_SECONDS, 0.0])
+def test_joints_of_sets_of_which_rows_observe_a_part(monkeypatch: pytest.MonkeyPatch, pattern_seconds: float) -> None:
+    """None, one, two or all three of the variables of a set are observed; the plan may take them as given or not."""
+    monkeypatch.setattr(asking, "PATTERN_SECONDS", pattern_seconds)
+    rng = np.random.default_rng(0)
+    sizes = [2, 3, 2, 4, 2]
+    edges = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]
+    tables = [rng.normal(size=(sizes[i], sizes[j])) for i, j in edges]
+    model = MarkovRandomField.from_tables([rng.normal(size=size) for size in sizes], edges, tables)
+    rows = np.array([[rng.integers(size) if rng.random() < 0.4 else -1 for size in sizes] for _ in range(40)])
+    queries = [(3, 0, 1), (1, 2), (0, 3)]
+    answers = prepare(model, queries=queries).ask(rows)
+    weights = np.exp(np.array([model.log_weight(np.array(x)) for x in np.ndindex(*sizes)])).reshape(sizes)
+    for k, row in enumerate(rows):
+        agrees = np.ones(sizes, dtype=bool)
+        for variable in np.flatnonzero(row >= 0):
+            shape = [1] * 5
+            shape[variable] = sizes[variable]
+            agrees = agrees & (np.arange(sizes[variable]) == row[variable]).reshape(shape)
+        law = np.where(agrees, weights, 0.0)
+        law /= law.sum()
+        for query in queries:
+            others = tuple(v for v in range(5) if v not in query)
+            expected = law.sum(axis=others).transpose(np.argsort(np.argsort(query)))
+            np.testing.assert_allclose(answers.joint(*query)[k], expected, atol=1e-12)
+
+
 def test_impossible_rows_are_answers() -> None:
     model = MarkovRandomField.from_tables(
         [np.zeros(2)] * 3, [(0, 1)], [np.array([[0.0, -np.inf], [0.0, 0.0]])]

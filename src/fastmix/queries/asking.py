@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from fastmix._arrays import FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock, Ending
 from fastmix._context import Context
 from fastmix.errors import FastmixError, ImpossibleEvidenceError, ImpossibleModelError, ResourceError
-from fastmix.exact.batch import BatchElimination, plan_batch
+from fastmix.exact.batch import BatchAnswer, BatchElimination, plan_batch
 from fastmix.inference.infer import infer
 from fastmix.model import MarkovRandomField
 from fastmix.modes.most_probable import most_probable
@@ -52,7 +52,8 @@ class Plans:
         with self._lock:
             if given in self._found:
                 return self._found[given]
-        sets = [query for query in prepared.queries if not set(query) & set(given)]
+        open_parts = {_open_part(query, given) for query in prepared.queries}
+        sets = sorted(part for part in open_parts if len(part) > 1)
         try:
             plan = plan_batch(prepared.model, given=given, sets=sets, memory_limit=prepared.memory_limit, clock=clock)
         except ResourceError:
@@ -95,7 +96,7 @@ class Asking:
         clock = self.context.clock
         plan = prepared.plans.of(prepared, prepared.evidence_variables, clock)
         if plan is not None and plan.seconds_per_row <= PATTERN_SECONDS:
-            self._answer(plan, np.arange(len(self.rows)))
+            self._answer(plan, prepared.evidence_variables, np.arange(len(self.rows)))
             return
         has_chains = fits_chains(prepared.model)
         unfit: list[IntArray] = []
@@ -107,15 +108,15 @@ class Asking:
             if own is None:
                 unfit.append(numbers)
             else:
-                self._answer(own, numbers)
+                self._answer(own, given, numbers)
         left = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *unfit]))
         if has_chains and (len(left) > MAX_SINGLE_ROWS or (len(left) and self.draws is not None)):
             self._answer_by_chains(left)
         else:
             self._infer(left)
 
-    def _answer(self, plan: BatchElimination, numbers: IntArray) -> None:
-        """Answer some rows exactly by a plan, a part of them at a time."""
+    def _answer(self, plan: BatchElimination, given: tuple[int, ...], numbers: IntArray) -> None:
+        """Answer some rows, which all observe ``given``, exactly by their plan, a part of them at a time."""
         clock = self.context.clock
         threads = self.context.num_threads
         self.stats["num_plans"] += 1
@@ -130,7 +131,7 @@ class Asking:
             self.stats["num_single_rows"] += found.num_single
             if self.marginals is not None:
                 self.marginals[part] = found.marginals
-            self._keep_joints(plan, part, found.joints)
+            self._keep_joints(plan, given, part, found)
             if self.draws is not None and found.states is not None:
                 self.draws[part] = found.states
             if self.completions is not None:
@@ -141,11 +142,27 @@ class Asking:
             self.stats["num_exact_rows"] += len(part)
             self._report(len(part))
 
-    def _keep_joints(self, plan: BatchElimination, part: IntArray, tables: list[FloatArray]) -> None:
-        """Put the joint distributions of a part of the rows where they belong."""
-        for query, table in zip(plan.sets, tables, strict=False):
-            joint = self.joints[query]
-            joint[part] = table.reshape(-1, *joint.shape[1:])
+    def _keep_joints(self, plan: BatchElimination, given: tuple[int, ...], part: IntArray, found: BatchAnswer) -> None:
+        """Put the joint distributions of a part of the rows where they belong.
+
+        What the plan takes as given has no place in its tables: there all is at the state that was observed.
+        """
+        tables = {tuple(known): table for known, table in zip(plan.sets, found.joints, strict=False)}
+        offsets = self.prepared.model.unary_offsets
+        for query, joint in self.joints.items():
+            left = _open_part(query, given)
+            if len(left) > 1:
+                table = tables[left]
+            elif left and found.marginals is not None:
+                table = found.marginals[:, offsets[left[0]] : offsets[left[0] + 1]]
+            else:
+                table = np.where(found.log_z > -np.inf, 1.0, np.nan)
+            sizes = [joint.shape[1 + axis] for axis, variable in enumerate(query) if variable in left]
+            table = table.reshape(-1, *sizes)
+            possible = ~np.isnan(table.reshape(len(part), -1)).any(axis=1)
+            joint[part[possible]] = 0.0
+            states = [slice(None) if variable in left else self.rows[part, variable] for variable in query]
+            _assign_rows(joint, [part, *states], table)
 
     def _answer_by_chains(self, numbers: IntArray) -> None:
         """Answer rows whose tables do not fit all at once, by chains for each, with a verdict on every row."""
@@ -242,6 +259,17 @@ class Asking:
         except FastmixError:
             return None
         return self.log_z - total if np.isfinite(total) else None
+
+
+def _open_part(query: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...]:
+    """The variables of a set that are not given, in their order."""
+    return tuple(variable for variable in query if variable not in given)
+
+
+def _assign_rows(joint: FloatArray, places: list[Any], tables: FloatArray) -> None:
+    """Put the table of each row at its place: the numbers of the rows, and states, or a slice, for each variable."""
+    for k, table in enumerate(tables):
+        joint[tuple(place if isinstance(place, slice) else place[k] for place in places)] = table
 
 
 def _patterns(rows: IntArray) -> Iterator[tuple[tuple[int, ...], IntArray]]:
