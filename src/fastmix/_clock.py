@@ -91,9 +91,9 @@ class Progress:
         What ``done`` will be in the end, where that is known.
     unit : str
         Unit of both: ``sweeps`` (sampling, annealing), ``iterations`` and ``rounds`` (projections, belief propagation,
-        bounds, learning, searches), ``starts`` (mean field), ``draws`` (perfect draws, bounds), ``passes``, and
-        ``labels`` or ``pairs without a gain`` (most probable configurations), ``walks`` and ``cases`` (bounds),
-        ``methods`` (comparisons), ``rows`` (experiments) or ``parts`` (the warm-up).
+        bounds, learning, searches), ``starts`` (mean field), ``draws`` (perfect draws, bounds), ``passes``,
+        ``moves without a gain`` and ``reads`` (most probable configurations), ``walks`` and ``cases`` (bounds),
+        ``marginals`` (counting), ``methods`` (comparisons), ``rows`` (experiments) or ``parts`` (the warm-up).
     per_second : float
         Updates of single variables per second for samplers, otherwise units per second.
     seconds : float

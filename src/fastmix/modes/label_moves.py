@@ -87,14 +87,14 @@ def best_expansion(model: MarkovRandomField, start: IntArray, clock: Clock = NO_
     The number of moves that were tried comes back with it.
     """
     moves = _LabelMoves(model, start)
-    return moves.make([(label,) for label in range(moves.num_labels)], clock, "labels without a gain")
+    return moves.make([(label,) for label in range(moves.num_labels)], clock)
 
 
 def best_swap(model: MarkovRandomField, start: IntArray, clock: Clock = NO_LIMIT) -> tuple[IntArray, int]:
     """The same for swap moves."""
     moves = _LabelMoves(model, start)
     pairs = list(itertools.combinations(range(moves.num_labels), 2))
-    return moves.make(pairs, clock, "pairs without a gain")
+    return moves.make(pairs, clock)
 
 
 class _LabelMoves:
@@ -111,7 +111,7 @@ class _LabelMoves:
         self._gain = np.zeros(model.num_variables)
         self._coupling = np.zeros(model.num_edges)
 
-    def make(self, choices: Sequence[tuple[int, ...]], clock: Clock, unit: str) -> tuple[IntArray, int]:
+    def make(self, choices: Sequence[tuple[int, ...]], clock: Clock) -> tuple[IntArray, int]:
         """The states after moves to one label, or between two, until none of the choices is a gain; and their number.
 
         No move is made that is no gain, so that tables which do not fit, or a flow that was stopped, do no harm.
@@ -123,7 +123,7 @@ class _LabelMoves:
                 break
             num_moves += 1
             since = 1 if self._improve(labels, clock) else since + 1
-            clock.report(since, len(choices), unit)
+            clock.report(since, len(choices), "moves without a gain")
         return self.states, num_moves
 
     def _improve(self, labels: tuple[int, ...], clock: Clock) -> bool:
