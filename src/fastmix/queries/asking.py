@@ -52,8 +52,8 @@ class Plans:
         with self._lock:
             if given in self._found:
                 return self._found[given]
-        open_parts = {_open_part(query, given) for query in prepared.queries}
-        sets = sorted(part for part in open_parts if len(part) > 1)
+        open_parts = [_open_part(query, given) for query in prepared.queries]
+        sets = [part for part in open_parts if part]
         try:
             plan = plan_batch(prepared.model, given=given, sets=sets, memory_limit=prepared.memory_limit, clock=clock)
         except ResourceError:
@@ -148,15 +148,9 @@ class Asking:
         What the plan takes as given has no place in its tables: there all is at the state that was observed.
         """
         tables = {tuple(known): table for known, table in zip(plan.sets, found.joints, strict=False)}
-        offsets = self.prepared.model.unary_offsets
         for query, joint in self.joints.items():
             left = _open_part(query, given)
-            if len(left) > 1:
-                table = tables[left]
-            elif left and found.marginals is not None:
-                table = found.marginals[:, offsets[left[0]] : offsets[left[0] + 1]]
-            else:
-                table = np.where(found.log_z > -np.inf, 1.0, np.nan)
+            table = tables[left] if left else np.where(found.log_z > -np.inf, 1.0, np.nan)
             sizes = [joint.shape[1 + axis] for axis, variable in enumerate(query) if variable in left]
             table = table.reshape(-1, *sizes)
             possible = ~np.isnan(table.reshape(len(part), -1)).any(axis=1)
