@@ -284,7 +284,7 @@ def answer(method: Method, context: Context) -> InferenceResult:
 
 def _refuse_requests(method: Method, backend: str, log_z: bool) -> None:
     """An :class:`UnfitMethodError` where a method does not run on a GPU, or gives no log Z, that was asked of it."""
-    if backend == "cuda" and not method.on_gpu:
+    if isinstance(backend, str) and backend == "cuda" and not method.on_gpu:
         names = _names_of_those(lambda other: other.on_gpu)
         raise UnfitMethodError(
             f"backend must be cpu for the method {method.name}, got 'cuda'; {names} can run on a GPU"

@@ -390,5 +390,8 @@ def _numbers_or_objects(array: NDArray[Any]) -> NDArray[Any]:
     if not all(isinstance(value, bool | int | float | np.number | np.bool_) for value in rest):
         return array
     numbers = np.full(array.shape, np.nan)
-    numbers[~missing] = rest.astype(np.float64)
+    try:
+        numbers[~missing] = rest.astype(np.float64)
+    except OverflowError:  # a whole number that no double holds: a label like any other
+        return array
     return numbers

@@ -17,7 +17,7 @@ from fastmix.exact import draw_exact
 from fastmix.learning.data import read_data
 from fastmix.learning.dataset import num_hidden
 from fastmix.learning.tuning import CHECKED_CHAINS, CHECKED_SWEEPS
-from fastmix.model import MarkovRandomField
+from fastmix.model import MarkovRandomField, check_model
 from fastmix.results import Status
 from fastmix.sampling.sample import sample
 
@@ -128,6 +128,7 @@ def compare_moments(
     >>> found.triples.tolist(), bool(abs(found.data_third - found.model_third)[0] < 0.02)
     ([[0, 1, 2]], True)
     """
+    check_model(model)
     num_triples = check_count("num_triples", num_triples, least=1)
     num_draws = check_count("num_draws", num_draws, least=2)
     table = read_data(data, model=model)

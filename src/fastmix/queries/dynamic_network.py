@@ -10,7 +10,7 @@ import numpy as np
 
 from fastmix._arrays import FloatArray
 from fastmix._checks import as_list, check_count, check_positive, describe, keep_checked
-from fastmix._memory import available_memory
+from fastmix._memory import available_memory, check_memory
 from fastmix.errors import ImpossibleEvidenceError, ModelError
 from fastmix.exact.batch import BatchElimination, plan_batch
 from fastmix.model import MarkovRandomField
@@ -18,6 +18,9 @@ from fastmix.model.network import BayesianNetwork
 from fastmix.queries.rows import read_rows
 
 __all__ = ["DynamicNetwork", "Filtered"]
+
+#: Bytes of memory for each variable of an unrolled network: its name, parents and states. Not measured by a script.
+_BYTES_PER_VARIABLE = 1000.0
 
 
 class Filtered(NamedTuple):
@@ -118,6 +121,8 @@ class DynamicNetwork:
         """
         count = check_count("num_times", num_times, least=1)
         n = self.num_variables
+        required = _BYTES_PER_VARIABLE * count * max(1, n)
+        check_memory(required, f"num_times {count}: a network of {count * n} variables", "unroll fewer, or filter")
         names = [f"{name}[{time}]" for time in range(count) for name in self.first.variable_names]
         parents = [list(own) for own in self.first.parents]
         for time in range(1, count):
@@ -157,7 +162,8 @@ class DynamicNetwork:
         limit = available_memory() / 2
         if memory_limit is not None:
             limit = check_positive("memory_limit", memory_limit, "number of bytes")
-        if isinstance(observations, Mapping) or not isinstance(observations, Iterable):
+        is_scalar = isinstance(observations, np.ndarray) and observations.ndim == 0
+        if isinstance(observations, Mapping) or not isinstance(observations, Iterable) or is_scalar:
             raise ModelError(
                 f"observations must be mappings, one for each time, such as [{{'rain': 'yes'}}], got "
                 f"{describe(observations)}"
