@@ -319,7 +319,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "NetworkFit.plot": dict,
     "RowAnswers.plot": dict,
     "project": _small(norm_bound=0.2, **LIMIT),
-    "register_bracket": lambda: {"method": ExactBounds()},
+    "register_bracket": lambda: {"bracket": ExactBounds()},
     "register_route": lambda: {"route": ExactRoute()},
     "register_criterion": lambda: {"criterion": WidthCriterion()},
     "register_divergence": lambda: {"divergence": fastmix.KL},

@@ -39,18 +39,18 @@ BRACKETS: Registry[BracketMethod] = Registry("bracket", "fastmix.brackets", rese
 AUTO_ORDER = ("exact", "split")
 
 
-def register_bracket(method: M) -> M:
+def register_bracket(bracket: M) -> M:
     """Add a way to find a bracket to those that :func:`fastmix.bracket` can be asked for by name.
 
     Parameters
     ----------
-    method : BracketMethod
+    bracket : BracketMethod
         An object with a ``name`` and a method ``find(run)``, see :class:`BracketMethod`.
 
     Returns
     -------
     BracketMethod
-        The method itself.
+        The bracket itself.
 
     Raises
     ------
@@ -59,10 +59,10 @@ def register_bracket(method: M) -> M:
     ValueError
         If another bracket has the name.
     """
-    if not callable(getattr(method, "find", None)):
-        raise TypeError(f"method must have a name and a function find, got {describe(method)}")
-    BRACKETS.add(method)
-    return method
+    if not callable(getattr(bracket, "find", None)):
+        raise TypeError(f"bracket must have a name and a function find, got {describe(bracket)}")
+    BRACKETS.add(bracket)
+    return bracket
 
 
 # A new bracket in the package is a file of its own and a line here.

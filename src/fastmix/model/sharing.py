@@ -55,7 +55,7 @@ def share_patterns(
     3. The tables of repeated pairs are added up: weights where these use one pattern in one way, else a new pattern.
     """
     given = _as_patterns(patterns)
-    of_edge = np.asarray(pattern_of_edge)
+    of_edge = _checks.as_array("pattern_of_edge", pattern_of_edge, "be a number or a vector of whole numbers")
     if of_edge.ndim == 0:
         of_edge = np.full(len(pairs), of_edge)
     shapes = np.array([pattern.shape for pattern in given], dtype=np.int64).reshape(-1, 2)

@@ -168,9 +168,13 @@ class DynamicNetwork:
                 f"observations must be mappings, one for each time, such as [{{'rain': 'yes'}}], got "
                 f"{describe(observations)}"
             )
-        return self._filter(observations, limit)
+        try:
+            times = iter(observations)
+        except Exception:  # objects may raise anything
+            raise ModelError(f"observations must be mappings, one for each time, got {describe(observations)}") from None
+        return self._filter(times, limit)
 
-    def _filter(self, observations: Iterable[Mapping[Any, Any]], limit: float) -> Iterator[Filtered]:
+    def _filter(self, observations: Iterator[Mapping[Any, Any]], limit: float) -> Iterator[Filtered]:
         """What :meth:`filter` gives, within a limit in bytes."""
         interface = self.interface
         number = len(interface)
