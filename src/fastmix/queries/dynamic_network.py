@@ -171,7 +171,8 @@ class DynamicNetwork:
         try:
             times = iter(observations)
         except Exception:  # objects may raise anything
-            raise ModelError(f"observations must be mappings, one for each time, got {describe(observations)}") from None
+            given = describe(observations)
+            raise ModelError(f"observations must be mappings, one for each time, got {given}") from None
         return self._filter(times, limit)
 
     def _filter(self, observations: Iterator[Mapping[Any, Any]], limit: float) -> Iterator[Filtered]:
