@@ -28,7 +28,8 @@ RECORDS = frozenset({
     "Adjacency", "AnnealedResult", "BracketResult", "Certificate", "ChainResult", "Comparison", "ConditionalFit",
     "Context", "CountedResult", "Dataset", "DenoiseResult", "DrawResult", "Enumeration", "Estimate", "ExactPlan",
     "ExactResult", "Experiment", "ExperimentResult", "InferenceResult", "Intervals", "LearnResult", "LogZResult",
-    "LoopyBPResult", "MeanFieldResult", "ModelElimination", "MomentComparison", "MostProbableResult", "NetworkFit",
+    "LoopyBPResult", "MeanFieldResult", "ModelElimination", "MomentComparison", "MostProbableResult",
+    "MulticanonicalResult", "NetworkFit",
     "PairInformation",
     "PerfectResult", "PreparedModel", "Progress", "ProjectedResult", "ProjectionResult", "Result", "RowAnswers",
     "SampleResult", "ScoreResult", "SensitivityResult", "Status", "TemperedResult", "Validation", "WarmUpResult",
@@ -128,7 +129,14 @@ def _sampled() -> fastmix.SampleResult:
     return fastmix.sample(model(), num_chains=2, num_sweeps=20, num_draws=10, edge_marginals=True, seed=0)
 
 
+@cache
+def _multicanonical() -> fastmix.MulticanonicalResult:
+    result: Any = fastmix.infer(model(), method="multicanonical", num_walkers=2, num_sweeps=50, seed=0)
+    return result
+
+
 RECEIVERS: dict[str, Callable[[], Any]] = {
+    "MulticanonicalResult": _multicanonical,
     "AnnealedResult": lambda: _sampled(),
     "Adjacency": lambda: model().adjacency,
     "BayesianNetwork": network,
@@ -253,6 +261,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
             "LoopyBP",
             "MeanField",
             "Mixture",
+            "Multicanonical",
             "NormBall",
             "PaperDual",
             "Perfect",
@@ -342,6 +351,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "AnnealedResult.marginal": lambda: {"variable": 0},
     "AnnealedResult.plot": dict,
     "AnnealedResult.to_frame": dict,
+    "MulticanonicalResult.phases": dict,
     "AnnealedResult.variance": lambda: {"function": model().log_weight},
     "BracketResult.marginal": lambda: {"variable": 0},
     "BracketResult.misses": lambda: {"result": fastmix.mean_field(model())},

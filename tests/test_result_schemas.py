@@ -95,6 +95,7 @@ def calls() -> Iterator[tuple[str, Call]]:
     yield "swendsen-wang", partial(fastmix.sample, attractive, method="swendsen-wang", **short)
     yield "temper", partial(fastmix.temper, grid, edge_marginals=True, **short)
     yield "projected", partial(fastmix.infer, grid, method="projected", **short)
+    yield "multicanonical", partial(fastmix.infer, pair, method="multicanonical", num_sweeps=50, seed=1)
     yield "anneal", partial(fastmix.anneal, attractive, num_steps=5, seed=1)
     yield "draw_exact", partial(fastmix.draw_exact, pair, num_draws=3, seed=1)
     yield "ancestral_sample", partial(fastmix.ancestral_sample, network(), num_draws=3, seed=1)

@@ -22,6 +22,8 @@ SEARCHED = {
     "MAP": "howto/max_cut.md",
     "Ising": "howto/spin_glass.md",
     "spin glass": "howto/spin_glass.md",
+    "latent heat": "howto/first_order.md",
+    "multicanonical": "howto/first_order.md",
     "partition function": "howto/uai_file.md",
     "proof of optimality": "howto/engines.md",
     "cost function network": "howto/engines.md",

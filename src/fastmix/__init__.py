@@ -55,6 +55,7 @@ _HOMES = {
         "learning": "LearnResult LearningObjective Mixture NormBall ScoreResult WidthBall learn register_objective "
         "score",
         "sampling.anneal": "Annealed AnnealedResult anneal",
+        "sampling.multicanonical": "Multicanonical MulticanonicalResult",
         "inference.auto": "Auto",
         "inference.exact": "Exact",
         "method": "Method register_method",
@@ -144,6 +145,8 @@ __all__ = [
     "Mixture",
     "ModelError",
     "MostProbableResult",
+    "Multicanonical",
+    "MulticanonicalResult",
     "NetworkFit",
     "NoisyMax",
     "NoisyOr",

@@ -91,6 +91,8 @@ from fastmix.results import Status as Status
 from fastmix.sampling.ancestral_sample import ancestral_sample as ancestral_sample
 from fastmix.sampling.anneal import Annealed as Annealed
 from fastmix.sampling.anneal import AnnealedResult as AnnealedResult
+from fastmix.sampling.multicanonical import Multicanonical as Multicanonical
+from fastmix.sampling.multicanonical import MulticanonicalResult as MulticanonicalResult
 from fastmix.sampling.perfect_sample import Perfect as Perfect
 from fastmix.sampling.perfect_sample import PerfectResult as PerfectResult
 from fastmix.sampling.plans import Schedule
@@ -191,6 +193,8 @@ __all__ = [
     "Mixture",
     "ModelError",
     "MostProbableResult",
+    "Multicanonical",
+    "MulticanonicalResult",
     "NetworkFit",
     "NoisyMax",
     "NoisyOr",
@@ -284,10 +288,10 @@ def infer(
         ``auto`` (exact inference when the treewidth fits the memory and the time, otherwise by the rules of
         docs/choosing.md), ``exact``, ``mean-field``, ``loopy-bp``, ``gibbs``, ``swendsen-wang`` (attractive Ising and
         Potts models), ``tempered`` (replica exchange), ``projected`` (project the model onto one that mixes fast, then
-        sample that), ``annealed`` (populations of annealed Swendsen-Wang chains), ``perfect`` (independent exact
-        draws), ``ganak`` (a model counter for many zeros, in the extra ``count``), one that was added
-        (:func:`fastmix.register_method`), or a :class:`fastmix.Method` with its options, such as
-        ``fastmix.Gibbs(burn_in=10)``.
+        sample that), ``annealed`` (populations of annealed Swendsen-Wang chains), ``multicanonical`` (chains that
+        walk through all energies, for first-order transitions), ``perfect`` (independent exact draws), ``ganak`` (a
+        model counter for many zeros, in the extra ``count``), one that was added (:func:`fastmix.register_method`), or
+        a :class:`fastmix.Method` with its options, such as ``fastmix.Gibbs(burn_in=10)``.
     evidence : mapping, optional
         Observed states by variable, numbers or names. The answer still lists every variable.
     edge_marginals : bool, optional
@@ -536,6 +540,24 @@ def infer(
 def infer(
     model: MarkovRandomField,
     *,
+    method: Literal["multicanonical"],
+    num_walkers: int = 8,
+    num_sweeps: int | None = None,
+    evidence: Evidence | None = None,
+    edge_marginals: bool | None = None,
+    log_z: bool = False,
+    seed: int | None = None,
+    num_threads: int | None = None,
+    backend: Literal["cpu", "cuda", "auto"] = "cpu",
+    time_limit: float | None = None,
+    progress: Report = "auto",
+    bracket: bool = False,
+    executor: Executor | None = None,
+) -> MulticanonicalResult: ...
+@overload
+def infer(
+    model: MarkovRandomField,
+    *,
     method: Literal["perfect"],
     num_draws: int = 100,
     max_sweeps: int = 1048576,
@@ -694,6 +716,22 @@ def infer(
     bracket: bool = False,
     executor: Executor | None = None,
 ) -> AnnealedResult: ...
+@overload
+def infer(
+    model: MarkovRandomField,
+    *,
+    method: Multicanonical,
+    evidence: Evidence | None = None,
+    edge_marginals: bool | None = None,
+    log_z: bool = False,
+    seed: int | None = None,
+    num_threads: int | None = None,
+    backend: Literal["cpu", "cuda", "auto"] = "cpu",
+    time_limit: float | None = None,
+    progress: Report = "auto",
+    bracket: bool = False,
+    executor: Executor | None = None,
+) -> MulticanonicalResult: ...
 @overload
 def infer(
     model: MarkovRandomField,

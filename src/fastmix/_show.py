@@ -13,7 +13,7 @@ from fastmix._checks import check_choice, describe, require
 
 __all__ = [
     "bars", "counts", "curve", "frame", "html_table", "intervals", "labeled_picture", "matrix", "new_axes", "picture",
-    "points", "rungs", "scatter", "traces",
+    "points", "profile", "rungs", "scatter", "traces",
 ]  # fmt: skip
 
 # Colors of Okabe and Ito, which stay apart for color-blind readers.
@@ -165,6 +165,13 @@ def curve(axes: Any, values: Sequence[float], *, xlabel: str, ylabel: str) -> An
     axes.plot(np.arange(1, len(values) + 1), values, ".-", color=_COLORS[0], linewidth=0.8)
     axes.set(xlabel=xlabel, ylabel=ylabel, yscale="log")
     axes.xaxis.get_major_locator().set_params(integer=True)
+    return axes
+
+
+def profile(axes: Any, x: NDArray[Any], y: NDArray[Any], *, xlabel: str, ylabel: str) -> Any:
+    """Draw one line through points."""
+    axes.plot(x, y, "-", color=_COLORS[0], linewidth=0.9)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     return axes
 
 

@@ -146,6 +146,7 @@ _HOMES = {
     "tempered": "sampling.tempering.temper:Tempered",
     "projected": "inference.projected:Projected",
     "annealed": "sampling.anneal:Annealed",
+    "multicanonical": "sampling.multicanonical:Multicanonical",
     "perfect": "sampling.perfect_sample:Perfect",
 }
 # Those that another library works for, which is in an extra.

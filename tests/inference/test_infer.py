@@ -48,6 +48,8 @@ def options_for(method: str) -> dict:
         return {"seed": 3, "num_draws": 2500}
     if method == "annealed":
         return {"seed": 3, "num_chains": 100}
+    if method == "multicanonical":
+        return {"seed": 3, "num_sweeps": 4000}
     return {"seed": 3} if method in ("mean-field", "auto") else {}
 
 
@@ -103,6 +105,10 @@ REFUSED = {
     },
 }  # fmt: skip
 REFUSED["annealed"] = REFUSED["swendsen-wang"]
+REFUSED["multicanonical"] = {
+    **dict.fromkeys(["forbidden pairs", "forbidden states", "graph coloring"], "needs finite tables"),
+    **dict.fromkeys(_FACTORS, "takes no factors over three or more variables"),
+}
 # Where the answers of a method are known to be far off, with the status it must say then: a chain that does not cross
 # from one configuration to another knows that; a stationary point of a free energy, or another model, does not.
 FAR_OFF = {
@@ -114,11 +120,12 @@ FAR_OFF = {
         ["couplings of a thousand", "opposed fields of a thousand", *_FACTORS[:2], "a network of causes"], "ok"
     ),
     "annealed": {"opposed fields of a thousand": "not_mixed"},
+    "multicanonical": {"couplings of a thousand": "not_mixed", "opposed fields of a thousand": "not_mixed"},
 }
 # How far the marginals may be off elsewhere: rounding, the errors of the approximation, or of a short run.
 TOLERANCE = {
     "auto": 1e-9, "exact": 1e-9, "mean-field": 0.21, "loopy-bp": 0.05, "gibbs": 0.02, "swendsen-wang": 0.02,
-    "tempered": 0.02, "projected": 0.02, "annealed": 0.03, "perfect": 0.04,
+    "tempered": 0.02, "projected": 0.02, "annealed": 0.03, "multicanonical": 0.03, "perfect": 0.04,
 }  # fmt: skip
 
 

@@ -241,6 +241,7 @@ _GROUPS = {
     "tempered": "Tempering",
     "projected": "Projection",
     "annealed": "Annealing",
+    "multicanonical": "Multicanonical sampling",
 }
 
 
