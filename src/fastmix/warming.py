@@ -256,6 +256,11 @@ def _warm_perfect(models: TinyModels) -> None:
         fastmix.perfect_sample(model, num_draws=2, seed=0)
 
 
+def _warm_multicanonical(models: TinyModels) -> None:
+    """Walk through all energies."""
+    fastmix.infer(models.weak, method="multicanonical", num_walkers=2, num_sweeps=50, seed=0, progress=None)
+
+
 def _warm_tempered(models: TinyModels) -> None:
     """Run replica exchange."""
     for model in models.for_chains():
@@ -384,6 +389,7 @@ PARTS: Mapping[str, Callable[[TinyModels], None]] = {
     "swendsen-wang": _warm_swendsen_wang,
     "perfect": _warm_perfect,
     "tempered": _warm_tempered,
+    "multicanonical": _warm_multicanonical,
     "mean-field, loopy-bp": _warm_variational,
     "projected": _warm_projected,
     "certify": _warm_certify,
