@@ -237,6 +237,19 @@ def test_projected_models_are_certified_at_every_step() -> None:
         fastmix.torch.project(model, torch.full_like(theta, -torch.inf), norm_bound=0.8)
 
 
+def test_the_field_of_the_gallery_adds_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noisy digits, with fewer epochs than on the page."""
+    pytest.importorskip("sklearn")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    import digits
+
+    learned, others = digits.load(0)
+    alone = digits.train(learned, seed=0, num_epochs=5)
+    field = digits.train(learned, seed=0, norm_bound=0.9, num_epochs=5)
+    assert field.accuracy(others) > alone.accuracy(others) + 0.015
+    assert digits.certified(field, others.noisy[:1])
+
+
 def test_the_page_runs() -> None:
     blocks = [block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "torch" in block]
     names: dict[str, Any] = {}
