@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import datetime
 import html
+import importlib.util
 import json
 import os
 import platform
@@ -29,9 +30,10 @@ PAGES = ROOT / "docs" / "gallery"
 NOTEBOOKS = PAGES / "notebooks"
 BASH = "%%bash\n"  # how a cell for the shell begins
 ORDER = (  # of the tasks on the page
-    "critical_ising", "photograph", "survey", "pyagrum_network", "uai_file", "certificate", "rbm", "notebook",
-    "command_line", "dask_cluster", "paper_figure",
+    "critical_ising", "photograph", "survey", "pyagrum_network", "uai_file", "certificate", "rbm",
+    "noisy_digits", "notebook", "command_line", "dask_cluster", "paper_figure",
 )  # fmt: skip
+NEEDS = {"noisy_digits": "torch"}  # large packages: without them the page stays as it is
 MOST_BYTES = 100_000  # of a picture
 MOST = 2  # pictures on a page
 COLUMNS = 3  # pictures side by side
@@ -239,10 +241,13 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(f"no such example: {', '.join(unknown)}; there are {', '.join(known)}")
     PAGES.mkdir(exist_ok=True)
     notes = PAGES / "runs.json"
-    rows = json.loads(notes.read_text("utf-8"))["rows"] if arguments and notes.exists() else {}
+    rows = json.loads(notes.read_text("utf-8"))["rows"] if notes.exists() else {}
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     for name in arguments or known:
+        if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
+            print(f"       {name} needs {NEEDS[name]} and was left as it is", flush=True)
+            continue
         row = rows[name] = run_script(known[name])
         ordered = {name: rows[name] for name in known if name in rows}
         notes.write_text(json.dumps({"date": date, "machine": machine, "rows": ordered}, indent=1) + "\n")

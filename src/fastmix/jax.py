@@ -1,7 +1,8 @@
-"""Log Z and marginals of JAX, differentiable in the parameters, under ``jit`` and ``vmap`` (extra ``jax``).
+"""Log Z, marginals and projections of JAX: differentiable, under ``jit`` and ``vmap`` too (extra ``jax``).
 
 The numbers are those of :mod:`fastmix.gradients`, computed in float64 on the CPU, where JAX hands its arrays over
-without a copy. Derivatives are taken in reverse (``grad``, ``vjp``, ``jacrev``), twice.
+without a copy. Derivatives are taken twice, in reverse (``grad``, ``vjp``, ``jacrev``), forward (``jvp``, ``jacfwd``),
+or one after the other (``hessian``).
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._checks import check_threads, require
+from fastmix._checks import check_positive, check_threads, require
 from fastmix.gradients.layout import parts_of, read_shapes
 from fastmix.gradients.log_z import plain_model
 from fastmix.gradients.partition import LogPartition, Partition, structure_of
+from fastmix.model import check_pairwise
+from fastmix.projection.faces import nearest_with_face
 
 jax = require("jax", extra="jax", purpose="functions that networks are trained through")
 jnp = jax.numpy
 
-__all__ = ["log_weight", "log_z", "marginals"]
+__all__ = ["log_weight", "log_z", "marginals", "project"]
 
 #: Partitions whose functions are kept, so that they are traced once.
 _MAX_KEPT = 64
 
 
 def log_z(graph: Any, *parameters: Any, num_threads: int | None = None) -> Any:
-    """Log Z (..) of parameters (.., P), differentiable twice in reverse.
+    """Log Z (..) of parameters (.., P), differentiable twice, forward and in reverse.
 
     Parameters
     ----------
@@ -91,6 +94,43 @@ def log_weight(graph: Any, states: Any, *parameters: Any) -> Any:
     return chosen.sum(axis=-1)
 
 
+def project(graph: Any, *parameters: Any, norm_bound: float) -> Any:
+    """The closest parameters (.., P) whose dependencies have infinity norm at most ``norm_bound``, differentiable.
+
+    It is the Euclidean projection of :func:`fastmix.project` with ``norm="inf"`` and ``dependency="range"``: below 1,
+    Gibbs sampling mixes fast.
+
+    Parameters
+    ----------
+    graph : Structure or MarkovRandomField
+        Pairs of variables with any numbers of states.
+    *parameters : arrays
+        As for :func:`log_z`.
+    norm_bound : float
+
+    Returns
+    -------
+    array (.., P)
+        Unaries as they are, then the projected tables, each row of a batch by itself; NaN in rows that are not finite,
+        which a compiled function cannot refuse.
+
+    Notes
+    -----
+    The projection is piecewise linear; its derivative is exact away from kinks, forward and in reverse, and its second
+    derivative zero. Derivatives find the face of the projection once more.
+
+    Examples
+    --------
+    >>> import jax  # doctest: +SKIP
+    >>> model = fastmix.instances.ising_grid(4, 4, coupling_max=2.0, seed=0)  # doctest: +SKIP
+    >>> close = fastmix.jax.project(model, jax.numpy.array(model.parameters), norm_bound=0.9)  # doctest: +SKIP
+    """
+    bound = check_positive("norm_bound", norm_bound)
+    structure = structure_of(graph)
+    check_pairwise(plain_model(structure), "a projection that is differentiated")
+    return _projection(structure, bound)(_joined(structure, parameters))
+
+
 def _partition_of(graph: Any) -> Any:
     """The partition that an argument is, or exact log Z on the structure that it is or has."""
     return graph if isinstance(graph, Partition) else LogPartition.of(structure_of(graph))
@@ -126,16 +166,6 @@ class _Functions(NamedTuple):
 def _functions(partition: Any, num_threads: int) -> _Functions:
     """The functions of a partition."""
 
-    def call(compute: Callable[..., FloatArray], like: Any, shape: tuple[int, ...], *arrays: Any) -> Any:
-        """What a function of NumPy arrays gives, within compiled code too."""
-
-        def on_host(*given: Any) -> Any:
-            doubles = [np.asarray(array, dtype=np.float64) for array in given]
-            return np.asarray(compute(*doubles), dtype=like.dtype)
-
-        kind = jax.ShapeDtypeStruct(shape, like.dtype)
-        return jax.pure_callback(on_host, kind, *arrays, vmap_method="broadcast_all")
-
     def values(theta: FloatArray) -> FloatArray:
         found: FloatArray = partition.values(theta, num_threads=num_threads)
         return found
@@ -148,19 +178,101 @@ def _functions(partition: Any, num_threads: int) -> _Functions:
         found: FloatArray = partition.hessian_products(theta, direction, num_threads=num_threads).product
         return found
 
-    @jax.custom_vjp
+    @jax.custom_jvp
     def own_log_z(theta: Any) -> Any:
-        return call(values, theta, theta.shape[:-1], theta)
+        return _call(values, theta, theta.shape[:-1], theta)
 
-    @jax.custom_vjp
+    @jax.custom_jvp
     def own_marginals(theta: Any) -> Any:
-        return call(slopes, theta, theta.shape, theta)
+        return _call(slopes, theta, theta.shape, theta)
 
-    def product(theta: Any, direction: Any) -> Any:
-        return call(products, theta, theta.shape, theta, direction)
+    @own_log_z.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return own_log_z(*primals), (own_marginals(*primals) * tangents[0]).sum(axis=-1)
 
-    own_log_z.defvjp(
-        lambda theta: (own_log_z(theta), theta), lambda theta, slope: (slope[..., None] * own_marginals(theta),)
-    )
-    own_marginals.defvjp(lambda theta: (own_marginals(theta), theta), lambda theta, slope: (product(theta, slope),))
+    @own_marginals.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        (theta,) = primals
+        return own_marginals(theta), _symmetric(products, _refuse, theta, tangents[0])
+
     return _Functions(own_log_z, own_marginals)
+
+
+@lru_cache(maxsize=_MAX_KEPT)
+def _projection(structure: Any, norm_bound: float) -> Callable[[Any], Any]:
+    """The projection of rows of parameters."""
+    model = plain_model(structure)
+    first = int(structure.unary_offsets[-1])
+
+    def points(theta: FloatArray) -> FloatArray:
+        rows = theta.reshape(-1, theta.shape[-1])
+        known = np.isfinite(rows).all(axis=1)
+        found = np.where(known[:, None], rows, np.nan)
+        found[known, first:], _ = nearest_with_face(model, rows[known, first:], norm_bound)
+        return found.reshape(theta.shape)
+
+    def products(theta: FloatArray, direction: FloatArray) -> FloatArray:
+        rows = theta.reshape(-1, theta.shape[-1])
+        known = np.isfinite(rows).all(axis=1)
+        found = np.where(known[:, None], direction.reshape(rows.shape), np.nan)
+        _, face = nearest_with_face(model, rows[known, first:], norm_bound)
+        if face is not None:
+            found[known, first:] = face.product(found[known, first:])
+        return found.reshape(theta.shape)
+
+    @jax.custom_jvp
+    def own_project(theta: Any) -> Any:
+        return _call(points, theta, theta.shape, theta)
+
+    @own_project.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        (theta,) = primals
+        return own_project(theta), _symmetric(products, _ignore, theta, tangents[0])
+
+    return own_project
+
+
+def _call(compute: Callable[..., FloatArray], like: Any, shape: tuple[int, ...], *arrays: Any) -> Any:
+    """What a function of NumPy arrays gives, within compiled code too."""
+
+    def on_host(*given: Any) -> Any:
+        doubles = [np.asarray(array, dtype=np.float64) for array in given]
+        return np.asarray(compute(*doubles), dtype=like.dtype)
+
+    kind = jax.ShapeDtypeStruct(shape, like.dtype)
+    return jax.pure_callback(on_host, kind, *arrays, vmap_method="broadcast_all")
+
+
+def _symmetric(
+    compute: Callable[..., FloatArray], inverse: Callable[[Any, Any], Any], theta: Any, direction: Any
+) -> Any:
+    """A symmetric matrix, which depends on theta, times a direction: linear in it, and its own transpose.
+
+    The one linear function that JAX lets a library name the transpose of, within ``vmap`` too, is the solution of a
+    linear system. So the product is put as that of the inverse matrix, which JAX asks for only where it differentiates
+    the product by theta.
+    """
+    return jax.lax.custom_linear_solve(
+        lambda product: inverse(theta, product),
+        direction,
+        lambda _, right: _call(compute, right, right.shape, theta, right),
+        symmetric=True,
+    )
+
+
+@jax.custom_jvp
+def _refuse(theta: Any, product: Any) -> Any:
+    """What stands for an inverse that is never computed; its derivative by theta is refused."""
+    del theta
+    return product
+
+
+@_refuse.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    raise NotImplementedError("log_z can be differentiated twice, not three times")
+
+
+def _ignore(theta: Any, product: Any) -> Any:
+    """What stands for an inverse that is never computed, and does not change with theta."""
+    del theta
+    return product

@@ -222,6 +222,7 @@ def _warm_queries(models: TinyModels) -> None:
     rows[:, 0] = 0
     fastmix.prepare(models.mixed, evidence_variables=[0]).ask(rows, most_probable=True)
     fastmix.impute(models.mixed, rows, method="chains", seed=0)
+    fastmix.predict(models.mixed, rows, method="loopy-bp")
 
 
 def _warm_gradients(models: TinyModels) -> None:

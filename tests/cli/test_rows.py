@@ -40,6 +40,9 @@ def test_every_row_is_answered(run: Run, network: str, tmp_path: Path) -> None:
     written = tmp_path / "answers.csv"
     assert run("infer", network, "--rows", str(rows), "-o", str(written)).out == ""
     assert table(written.read_text("utf-8")) == lines
+    by_messages = table(run("infer", network, "--rows", str(rows), "--method", "loopy-bp").out)  # exact on a tree
+    assert [line["status"] for line in by_messages] == ["ok"] * 3
+    assert [round(float(line["rain=yes"]), 4) for line in by_messages] == [0.7778, 0.2, 0.027]
     told = json.loads(run("infer", network, "--rows", str(rows), "--json").out)
     assert told["type"] == "RowAnswers"
     assert told["marginals"][1][0] == pytest.approx([0.8, 0.2])

@@ -12,6 +12,7 @@ import oracle.gradients
 from fastmix import MarkovRandomField, ModelError, ResourceError, infer, log_z
 from fastmix.gradients import LogPartition
 from fastmix.instances import ising_grid, potts_grid
+from fastmix.model import Structure
 
 
 def factor_model() -> MarkovRandomField:
@@ -136,3 +137,32 @@ def test_rows_beside_shared_tables() -> None:
     np.testing.assert_allclose(found.shared, sums, atol=1e-12)
     with pytest.raises(fastmix.UnfitMethodError):
         LogPartition.of(factor_model().structure).shared_values(np.zeros((1, 12)), np.zeros(1))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_of_chains_beside_shared_tables(seed: int) -> None:
+    """Chains and trees, whose tables are summed up as products of matrices: rows that forbid, that cannot be, huge."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 5, size=5)
+    edges = [(i, i + 1) for i in range(4)] if seed % 2 else [(0, 1), (0, 2), (2, 3), (2, 4)]
+    structure = Structure.of(counts, edges)
+    unary = rng.normal(size=(40, int(counts.sum())))
+    tables = rng.normal(size=int(structure.pairwise_offsets[-1]))
+    if seed >= 2:
+        unary[rng.random(unary.shape) < 0.1] = -np.inf
+    if seed >= 4:
+        unary[:, :] *= np.where(rng.random((40, 1)) < 0.2, 300.0, 1.0)
+        tables[rng.random(len(tables)) < 0.1] = -np.inf
+    weights = rng.normal(size=40)
+    partition = LogPartition.of(structure)
+    expected = partition.gradients(np.concatenate([unary, np.broadcast_to(tables, (40, len(tables)))], axis=1))
+    found = partition.shared_gradients(unary, tables, weights)
+    np.testing.assert_allclose(found.log_z, expected.log_z, rtol=1e-12)
+    np.testing.assert_allclose(found.own, expected.gradient[:, : unary.shape[1]], atol=1e-12)
+    possible = np.isfinite(expected.log_z)
+    slopes = expected.gradient[possible, unary.shape[1] :]
+    np.testing.assert_allclose(found.shared, weights[possible] @ slopes, atol=1e-11)
+    answer = partition.shared_answer(unary, tables)
+    assert answer is not None
+    np.testing.assert_array_equal(answer.own, found.own)
+    np.testing.assert_array_equal(answer.by_tables(weights), found.shared)

@@ -188,6 +188,32 @@ def test_projections_are_differentiable_away_from_kinks(seed: int) -> None:
     assert torch.autograd.gradgradcheck(lambda t: fastmix.torch.project(structure, t, norm_bound=0.5), (theta,))
 
 
+def test_projections_of_a_batch_are_those_of_its_rows() -> None:
+    """Axes of a batch, rows within the bound among them, and parts of the parameters."""
+    import torch
+
+    structure = Structure.of([2, 3, 1, 4], [(0, 1), (0, 3), (1, 2), (1, 3)])
+    num_parameters = int(structure.unary_offsets[-1] + structure.pairwise_offsets[-1])
+    sizes = torch.tensor([0.01, 1.0, 5.0], dtype=torch.float64)
+    rows = (draw(2, 3, num_parameters, seed=3).detach() * sizes[:, None]).requires_grad_()
+    weights = draw(2, 3, num_parameters, seed=4).detach()
+    found = fastmix.torch.project(structure, rows, norm_bound=0.6)
+    (slopes,) = torch.autograd.grad((weights * found).sum(), rows)
+    assert torch.equal(found[:, 0], rows[:, 0])
+    assert torch.equal(slopes[:, 0], weights[:, 0])
+    for place in np.ndindex(2, 3):
+        row = rows[place].detach().requires_grad_()
+        alone = fastmix.torch.project(structure, row, norm_bound=0.6)
+        (slope,) = torch.autograd.grad((weights[place] * alone).sum(), row)
+        np.testing.assert_allclose(found[place].detach(), alone.detach(), atol=1e-9)
+        np.testing.assert_allclose(slopes[place], slope, atol=1e-9)
+    unary = draw(5, 4, 3)
+    table = draw(1, 3, 3, seed=1)
+    assert torch.autograd.gradcheck(lambda u, t: fastmix.torch.project(LOOP, u, t, norm_bound=0.5), (unary, table))
+    empty = fastmix.torch.project(structure, torch.zeros(0, num_parameters), norm_bound=0.5)
+    assert empty.shape == (0, num_parameters)
+
+
 def test_projected_models_are_certified_at_every_step() -> None:
     """Maximum likelihood through the layer: every step of it is a model within the bound."""
     import torch
@@ -209,6 +235,19 @@ def test_projected_models_are_certified_at_every_step() -> None:
     assert losses[-1] < losses[0] - 0.1
     with pytest.raises(fastmix.ModelError, match="finite"):
         fastmix.torch.project(model, torch.full_like(theta, -torch.inf), norm_bound=0.8)
+
+
+def test_the_field_of_the_gallery_adds_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noisy digits, with fewer epochs than on the page."""
+    pytest.importorskip("sklearn")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    import digits
+
+    learned, others = digits.load(0)
+    alone = digits.train(learned, seed=0, num_epochs=5)
+    field = digits.train(learned, seed=0, norm_bound=0.9, num_epochs=5)
+    assert field.accuracy(others) > alone.accuracy(others) + 0.015
+    assert digits.certified(field, others.noisy[:1])
 
 
 def test_the_page_runs() -> None:

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 import fastmix
-from fastmix import MarkovRandomField, ModelError, impute, predict, prepare
+from fastmix import (
+    ImpossibleEvidenceError,
+    MarkovRandomField,
+    ModelError,
+    impute,
+    instances,
+    loopy_bp,
+    predict,
+    prepare,
+)
 from fastmix.queries import api
 
 
@@ -125,3 +134,80 @@ def test_best_states_need_marginals() -> None:
     answers = prepare(dense_model(0, [2, 2])).ask([[0, -1]], marginals=False)
     with pytest.raises(ValueError, match="marginals"):
         _ = answers.best_states
+
+
+# -- belief propagation for all rows ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_messages_side_by_side_are_those_of_single_calls(seed: int) -> None:
+    """Beliefs and Bethe estimates of log Z of ``loopy_bp``, with forbidden pairs and several numbers of states."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 4, size=7)
+    edges = [(i, j) for i in range(7) for j in range(i + 1, 7) if rng.random() < 0.4]
+    tables = [0.5 * rng.normal(size=(counts[i], counts[j])) for i, j in edges]
+    if seed >= 2:
+        tables[0][0, 0] = -np.inf
+    model = MarkovRandomField.from_tables([rng.normal(size=count) for count in counts], edges, tables)
+    rows = rows_with_holes(model, 20, 0.7)
+    answers = predict(model, rows, method="loopy-bp", seed=0)
+    assert answers.node_marginals is not None
+    for k, row in enumerate(rows):
+        evidence: dict[int | str, int | str] = {int(v): int(row[v]) for v in np.flatnonzero(row >= 0)}
+        try:
+            one = loopy_bp(model, evidence=evidence)
+        except ImpossibleEvidenceError:
+            assert (answers.row_log_z[k], answers.row_status[k]) == (-np.inf, "ok")
+            continue
+        assert one.converged
+        assert answers.row_status[k] in ("ok", "unverified")
+        np.testing.assert_allclose(answers.node_marginals[k], one.node_marginals, atol=1e-7)
+        assert answers.row_log_z[k] == pytest.approx(one.log_z, abs=1e-7)
+
+
+def test_messages_of_trees_are_exact() -> None:
+    """However large the couplings and the products of messages at a hub are: then rows are ``ok``."""
+    rng = np.random.default_rng(0)
+    edges = [(0, i) for i in range(1, 40)] + [(1, 40), (40, 41)]
+    model = MarkovRandomField.ising(edges, 30.0 * rng.normal(size=41), rng.normal(size=42))
+    rows = rows_with_holes(model, 30, 0.6)
+    answers = predict(model, rows, method="loopy-bp")
+    exact = predict(model, rows, method="exact")
+    assert set(answers.row_status) == {"ok"}
+    np.testing.assert_allclose(answers.node_marginals, exact.node_marginals, atol=1e-8)
+    np.testing.assert_allclose(answers.row_log_z, exact.row_log_z, rtol=1e-10)
+
+
+def test_rows_that_do_not_settle_are_marked_and_do_not_matter_to_others() -> None:
+    """Strong mixed couplings: some rows have no verdict; the others are what they are alone, on any threads."""
+    model = instances.ising_grid(8, 8, coupling_max=3.0, seed=1)
+    rows = rows_with_holes(model, 60, 0.95)
+    rows[::3, ::2] = 1
+    answers = predict(model, rows, method="loopy-bp", num_threads=2)
+    assert set(answers.row_status) == {"unverified", "not_converged"}
+    settled = answers.row_status == "unverified"
+    assert settled[::3].all()
+    assert (np.isfinite(answers.row_log_z) == settled).all()
+    assert str(answers.status) != "ok"
+    one = predict(model, rows[settled][:1], method="loopy-bp", num_threads=1)
+    np.testing.assert_allclose(one.node_marginals[0], answers.node_marginals[settled][0], atol=1e-6)
+    again = predict(model, rows, method="loopy-bp", num_threads=1)
+    np.testing.assert_array_equal(again.node_marginals, answers.node_marginals)
+
+
+def test_what_belief_propagation_cannot_answer() -> None:
+    factor = MarkovRandomField.from_factors([2] * 3, [((0, 1, 2), np.zeros((2, 2, 2)))])
+    with pytest.raises(ValueError, match="method"):
+        predict(factor, [[0, -1, -1]], method="loopy-bp")
+    with pytest.raises(ValueError, match="otherwise"):
+        prepare(factor).ask([[0, -1, -1]], otherwise="loopy-bp")
+    with pytest.raises(ValueError, match="otherwise"):
+        prepare(factor).ask([[0, -1, -1]], otherwise="chains")
+    pair = dense_model(0, [2, 2])
+    with pytest.raises(ValueError, match="num_draws"):
+        prepare(pair).ask([[0, -1]], otherwise="loopy-bp", num_draws=2)
+    with pytest.raises(ValueError, match="method"):
+        impute(pair, [[0, -1]], method="loopy-bp")  # type: ignore[arg-type]
+    late = predict(instances.ising_grid(30, 30, coupling_max=1.0, seed=0), [[-1] * 900] * 50, method="loopy-bp",
+                   time_limit=1e-6)  # fmt: skip
+    assert set(late.row_status) == {"time_limit"}

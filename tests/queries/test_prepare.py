@@ -163,6 +163,28 @@ def test_many_rows_that_do_not_fit_are_answered_by_chains_at_once() -> None:
     assert (one.draws[0, 0][observed[0]] == rows[0][observed[0]]).all()
 
 
+def test_many_rows_that_do_not_fit_are_answered_by_belief_propagation() -> None:
+    """Where it is asked for, and by itself where states are forbidden; completions are found row by row."""
+    model = grid(6)
+    tables = model.log_pairwise.copy()
+    tables[1] = -np.inf
+    rows = random_rows(model, 20, 0.2)
+    rows[4, ::2] = 0  # so much is observed that exact inference fits
+    for own, otherwise in ((model, "loopy-bp"), (model.replace(log_pairwise=tables), "auto")):
+        prepared = prepare(own, memory_limit=10_000)
+        answers = prepared.ask(rows, otherwise=otherwise, most_probable=True, seed=0)  # type: ignore[arg-type]
+        assert 0 < answers.stats["num_exact_rows"] < 20
+        assert set(answers.row_status) <= {"ok", "unverified"}
+        assert answers.node_marginals is not None
+        assert answers.completions is not None
+        for k in (0, 4, 19):
+            exact = infer_exact(own, evidence=evidence_of(rows[k]))
+            np.testing.assert_allclose(answers.node_marginals[k], exact.node_marginals, atol=0.1)
+            assert answers.row_log_z[k] == pytest.approx(exact.log_z, abs=0.2)
+        best = most_probable(own, evidence=evidence_of(rows[0]))
+        assert own.log_weight(answers.completions[0]) == pytest.approx(own.log_weight(best.states))
+
+
 def test_what_chains_cannot_answer_is_refused() -> None:
     model = grid(6)
     tables = model.log_pairwise.copy()

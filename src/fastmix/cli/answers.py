@@ -140,8 +140,9 @@ def _infer_rows(
     """Answer all rows of a file, by a plan that is made once."""
     from fastmix.queries.rows import read_rows_file
 
-    if given["method"] not in ("auto", "exact"):
-        raise ValueError(f"--method must be auto or exact with --rows, got {given['method']!r}")
+    method = given["method"]
+    if method not in ("auto", "exact", "loopy-bp"):
+        raise ValueError(f"--method must be auto, exact or loopy-bp with --rows, got {method!r}")
     for name, value in options.items():
         if value is not None and name not in ("memory_limit", "progress"):
             raise ValueError(f"--{name.replace('_', '-')} must not come with --rows")
@@ -150,9 +151,12 @@ def _infer_rows(
     files.check_outputs([model], outputs, allowed=(".csv", ".json"), as_json=as_json)
     loaded = files.load(model)
     states = files.read(read_rows_file, rows, model=loaded.model)
-    prepared = fastmix.prepare(loaded.model, memory_limit=options.get("memory_limit"))
     asked: dict[str, Any] = {name: given.get(name) for name in ("seed", "num_threads", "time_limit")}
-    result = prepared.ask(states, **asked)
+    if method == "loopy-bp":
+        result = fastmix.predict(loaded.model, states, method="loopy-bp", **asked)
+    else:
+        prepared = fastmix.prepare(loaded.model, memory_limit=options.get("memory_limit"))
+        result = prepared.ask(states, **asked)
     console.finish(
         result, as_json, partial(write_answer, result, "-", ".csv"), outputs=outputs, plain=".csv", notes=loaded.notes
     )

@@ -9,6 +9,7 @@ from fastmix._clock import Clock
 from fastmix.crf.tuning import DIFFERENCE, PROJECTION_TOL
 from fastmix.learning import NormBall
 from fastmix.model import MarkovRandomField
+from fastmix.projection.faces import Face, nearest_with_face
 from fastmix.projection.feasible import FeasibleSet
 
 __all__ = ["SetOfModels"]
@@ -19,25 +20,38 @@ class SetOfModels:
 
     The norm is the largest of those of its parts, so that every example is projected as if it were alone. The
     derivative of a projection onto a convex set is symmetric where there is one, because the projection is the gradient
-    of a convex function (Moreau, 1965). So the product of its transpose with a vector is that of itself, and a central
-    difference of two projections gives it.
+    of a convex function (Moreau, 1965). So the product of its transpose with a vector is that of itself: for row sums
+    it is the projection onto the face that the tables lie on, elsewhere a central difference of two projections gives
+    it.
     """
 
     def __init__(self, template: MarkovRandomField, within: NormBall) -> None:
         self.template = template
         self.within = within
         self._multipliers: FloatArray | None = None
+        self._face: Face | None = None
         self.seconds = 0.0
 
     def project(self, unary: FloatArray, tables: FloatArray, clock: Clock) -> FloatArray:
         """The projected tables (M, K, K), one for each edge, as those that are given."""
         begun = clock.used()
-        moved, self._multipliers = self._nearest(unary, tables, clock)
+        if self._has_faces:
+            moved, self._face = nearest_with_face(self.template, tables.reshape(1, -1), self.within.bound, clock)
+            moved = moved.reshape(tables.shape)
+        else:
+            moved, self._multipliers = self._nearest(unary, tables, clock)
         self.seconds += clock.used() - begun
         return moved
 
+    @property
+    def _has_faces(self) -> bool:
+        """Whether the set is a polyhedron, so that the derivative is that of a face."""
+        return self.within.norm in ("inf", "1")
+
     def pull(self, unary: FloatArray, tables: FloatArray, gradient: FloatArray, clock: Clock) -> FloatArray:
-        """The derivative by the tables before the projection, from that by the projected ones; both (M, K, K)."""
+        """The derivative by the tables before the last projection, from that by the projected ones; both (M, K, K)."""
+        if self._has_faces:
+            return gradient if self._face is None else self._face.product(gradient)
         largest = float(np.abs(gradient).max(initial=0.0))
         if largest == 0.0:
             return gradient

@@ -14,7 +14,7 @@ from fastmix._clock import NO_LIMIT, Clock
 from fastmix.errors import ModelError, UnfitMethodError
 from fastmix.exact.elimination import refuse
 from fastmix.exact.parameter_rows import ParameterRows, plan_parameter_rows
-from fastmix.exact.shared_rows import SharedGradients, SharedRows, plan_shared_rows
+from fastmix.exact.shared_rows import SharedAnswer, SharedGradients, SharedRows, plan_shared_rows
 from fastmix.model import MarkovRandomField, Structure
 
 __all__ = ["LogPartition", "Partition", "Slopes", "as_parameters", "count_parameters", "structure_of"]
@@ -119,8 +119,19 @@ class LogPartition(Partition):
         """
         rows = np.asarray(unary, dtype=np.float64).reshape(-1, unary.shape[-1])
         found = self._shared_rows.gradients(rows, tables, np.reshape(weights, -1), clock)
-        assert found.own is not None
         return SharedGradients(found.log_z.reshape(unary.shape[:-1]), found.own.reshape(unary.shape), found.shared)
+
+    def shared_answer(self, unary: FloatArray, tables: FloatArray, *, clock: Clock = NO_LIMIT) -> SharedAnswer | None:
+        """The same before the weights are known: what comes back makes the sums by the tables once they are.
+
+        It holds two messages for every edge and row. None where the graph is such that sums cannot wait: those of
+        chains and trees can.
+        """
+        if not self._shared_rows.can_wait:
+            return None
+        rows = np.asarray(unary, dtype=np.float64).reshape(-1, unary.shape[-1])
+        found = self._shared_rows.answer(rows, tables, clock)
+        return SharedAnswer(found.log_z.reshape(unary.shape[:-1]), found.own.reshape(unary.shape), found.by_tables)
 
     @property
     def _shared_rows(self) -> SharedRows:

@@ -10,7 +10,7 @@ import numpy as np
 from fastmix._jit import njit
 from fastmix.projection.edge_kernels import item_bound, item_cost, item_last_slope
 
-__all__ = ["ascend_general", "ascend_quadratic", "dual_and_primal"]
+__all__ = ["ascend_general", "ascend_quadratic", "ascend_rows", "dual_and_primal"]
 
 
 @njit(cache=True, error_model="numpy")
@@ -145,3 +145,32 @@ def dual_and_primal(indptr, around, weights, items, mus, zs, fs, lam, loads, lim
         z[k] *= share[k]
         primal += item_cost(z[k], mus, zs, fs, firsts[k], ends[k], scales, k)
     return dual, primal
+
+
+@njit(cache=True, error_model="numpy")
+def ascend_rows(graph, incidence, items, costs, steepest, lam, z, goal, effort):
+    """Passes over the nodes for many rows of tables on one graph, each until its own gap is small.
+
+    Multipliers are left in ``lam`` (N, n), and bounds in ``z`` (N, m). ``items`` are the first knots and the ends
+    (N, m) of every item, ``steepest`` (N, 2m) the slopes of :func:`ascend_quadratic`, or without columns where costs
+    are general. ``goal`` is the limit, the cap, the relative gap and 2 k; ``effort`` the passes between two looks at
+    the gap, the most looks, and the relaxation.
+    """
+    indptr, neighbors = graph
+    around, weights = incidence
+    firsts, ends = items
+    mus, zs, fs = costs
+    limit, cap, tol, steepness = goal
+    num_passes, num_looks, relaxation = effort
+    for r in range(len(lam)):
+        own = (firsts[r], ends[r], None)
+        loads = np.zeros(z.shape[1])
+        for _ in range(num_looks):
+            dual, primal = dual_and_primal(indptr, around, weights, own, mus, zs, fs, lam[r], loads, limit, cap, z[r])
+            if primal - dual <= tol * (1.0 + primal):
+                break
+            for _ in range(num_passes):
+                if steepest.shape[1]:
+                    ascend_quadratic(indptr, neighbors, steepest[r], lam[r], steepness * limit, relaxation)
+                else:
+                    ascend_general(indptr, around, weights, own, mus, zs, lam[r], loads, limit, relaxation)

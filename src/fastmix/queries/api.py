@@ -16,6 +16,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.queries.answers import RowAnswers, Wanted
 from fastmix.queries.gap_chains import answer_by_chains, fits_chains
 from fastmix.queries.prepare import PreparedModel, prepare
+from fastmix.queries.row_beliefs import answer_by_messages, fits_messages
 from fastmix.queries.rows import fill_rows, read_rows
 from fastmix.queries.tuning import MAX_PLANNED_PATTERNS, PATTERN_SECONDS
 
@@ -26,7 +27,7 @@ def predict(
     model: MarkovRandomField,
     rows: Any,
     *,
-    method: Literal["auto", "exact", "chains"] = "auto",
+    method: Literal["auto", "exact", "chains", "loopy-bp"] = "auto",
     seed: int | None = None,
     num_threads: int | None = None,
     time_limit: float | None = None,
@@ -40,12 +41,14 @@ def predict(
     rows : frame, array_like (N, n), or sequence of mappings
         As for :meth:`fastmix.PreparedModel.ask`: open, and so asked for, are variables without a column (hidden ones,
         too), -1 in arrays of whole numbers, NaN and None.
-    method : {"auto", "exact", "chains"}
+    method : {"auto", "exact", "chains", "loopy-bp"}
         ``exact`` is :func:`fastmix.prepare`. ``chains`` are two or more for every row, side by side; half of their
         sweeps and chains against the other half say how accurate they are: a row is ``ok`` where no probability has a
-        standard error above about 0.03, ``not_mixed`` else. ``auto`` takes exact inference where all rows, or few sets
-        of observed variables, have plans that fit, and chains elsewhere; models with larger factors or forbidden
-        states have no chains and are answered row by row then.
+        standard error above about 0.03, ``not_mixed`` else. ``loopy-bp`` is belief propagation for all rows side by
+        side, whose rows are ``unverified`` where messages converge (``ok`` on graphs without cycles, where they are
+        exact), ``not_converged`` else. ``auto`` takes exact inference where all rows, or few sets of observed
+        variables, have plans that fit, and chains elsewhere; models with larger factors or forbidden states have no
+        chains: :meth:`fastmix.PreparedModel.ask` says what answers them.
     seed : int, optional
         Of the chains. Drawn and returned when not given.
     num_threads, time_limit, progress
@@ -61,7 +64,8 @@ def predict(
     ModelError
         If a value is no state, or a column no variable.
     ValueError
-        If chains are asked for and the model has larger factors or forbidden states.
+        If chains are asked for and the model has larger factors or forbidden states, or belief propagation and it has
+        larger factors.
 
     Examples
     --------
@@ -71,6 +75,7 @@ def predict(
     ([[0.832, 0.168], [0.168, 0.832]], [[0, 0, 0], [1, 1, 1]])
     """
     wanted = Wanted(marginals=True, most_probable=False, num_draws=0)
+    check_choice("method", method, ("auto", "exact", "chains", "loopy-bp"))
     return _answer("predict", model, rows, wanted, method, seed, num_threads, time_limit, progress)
 
 
@@ -113,6 +118,7 @@ def impute(
     check_choice("by", by, ("most_probable", "draw"))
     draws = by == "draw"
     wanted = Wanted(marginals=False, most_probable=not draws, num_draws=int(draws))
+    check_choice("method", method, ("auto", "exact", "chains"))
     answers = _answer("impute", model, rows, wanted, method, seed, num_threads, time_limit, progress)
     filled = answers.completions if answers.draws is None else answers.draws[:, 0]
     assert filled is not None
@@ -123,19 +129,24 @@ def _answer(
     verb: str, model: MarkovRandomField, rows: Any, wanted: Wanted, method: str, seed: int | None,
     num_threads: int | None, time_limit: float | None, progress: Report,
 ) -> RowAnswers:  # fmt: skip
-    """Answers by a prepared model, or by chains for all rows."""
+    """Answers by a prepared model, or by chains or belief propagation for all rows."""
     prepared = prepare(model)
-    check_choice("method", method, ("auto", "exact", "chains"))
     if method == "chains" and not fits_chains(model):
         raise ValueError("method must be auto or exact for models with larger factors or forbidden states")
+    if method == "loopy-bp" and not fits_messages(model):
+        raise ValueError("method must be auto or exact for models with factors over three or more variables")
     states = read_rows(model, rows)
     options = {"rows": len(states), "method": method}
     with open_context(
         verb, model, seed=seed, time_limit=time_limit, progress=progress, num_threads=num_threads, options=options
     ) as context:
-        if method == "chains" or (method == "auto" and not _is_exact_cheap(prepared, states)):
+        by_chains = method == "chains" or (method == "auto" and not _is_exact_cheap(prepared, states))
+        if by_chains or method == "loopy-bp":
             numbers = int(model.unary_offsets[-1]) + model.num_variables
             check_memory(16.0 * len(states) * numbers, f"rows {len(states)}", "ask for fewer rows at a time")
+        if method == "loopy-bp":
+            return context.finish(answer_by_messages(model, states, wanted, context))
+        if by_chains:
             return context.finish(answer_by_chains(model, states, wanted, context))
         answers = prepared.ask(
             states, marginals=wanted.marginals, most_probable=wanted.most_probable, num_draws=wanted.num_draws,

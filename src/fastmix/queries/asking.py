@@ -19,6 +19,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.modes.most_probable import most_probable
 from fastmix.queries.answers import RowAnswers, Wanted, worst_status
 from fastmix.queries.gap_chains import answer_by_chains, fits_chains
+from fastmix.queries.row_beliefs import answer_by_messages, fits_messages
 from fastmix.queries.tuning import (
     MAX_KEPT_PLANS,
     MAX_PLANNED_PATTERNS,
@@ -69,7 +70,9 @@ class Plans:
 class Asking:
     """One call of :meth:`PreparedModel.ask`: the arrays of answers, filled part by part."""
 
-    def __init__(self, prepared: PreparedModel, rows: IntArray, wanted: Wanted, context: Context) -> None:
+    def __init__(
+        self, prepared: PreparedModel, rows: IntArray, wanted: Wanted, context: Context, otherwise: str = "auto"
+    ) -> None:
         model = prepared.model
         count = len(rows)
         n = model.num_variables
@@ -77,6 +80,7 @@ class Asking:
         self.rows = rows
         self.wanted = wanted
         self.context = context
+        self.otherwise = otherwise
         self.rng = context.rng("draws") if wanted.num_draws else None
         self.row_status = np.full(count, str(Status.TIME_LIMIT), dtype="<U16")
         self.log_z = np.full(count, np.nan)
@@ -98,10 +102,10 @@ class Asking:
         if plan is not None and plan.seconds_per_row <= PATTERN_SECONDS:
             self._answer(plan, prepared.evidence_variables, np.arange(len(self.rows)))
             return
-        has_chains = fits_chains(prepared.model)
+        fits_many = fits_messages(prepared.model)
         unfit: list[IntArray] = []
         for given, numbers in _patterns(self.rows):
-            if has_chains and len(unfit) > MAX_PLANNED_PATTERNS:  # where so many do not fit, others are not tried
+            if fits_many and len(unfit) > MAX_PLANNED_PATTERNS:  # where so many do not fit, others are not tried
                 unfit.append(numbers)
                 continue
             own = plan if given == prepared.evidence_variables else prepared.plans.of(prepared, given, clock)
@@ -109,11 +113,23 @@ class Asking:
                 unfit.append(numbers)
             else:
                 self._answer(own, given, numbers)
-        left = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *unfit]))
-        if has_chains and (len(left) > MAX_SINGLE_ROWS or (len(left) and self.draws is not None)):
-            self._answer_by_chains(left)
+        self._answer_otherwise(np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *unfit])))
+
+    def _answer_otherwise(self, numbers: IntArray) -> None:
+        """Answer rows whose tables do not fit: all at once where there are many, or it was asked for."""
+        if not len(numbers):
+            return
+        model = self.prepared.model
+        is_many = len(numbers) > MAX_SINGLE_ROWS
+        wants_draws = self.draws is not None
+        if self.otherwise == "loopy-bp":
+            self._answer_at_once(numbers, "loopy-bp")
+        elif fits_chains(model) and (is_many or wants_draws or self.otherwise == "chains"):
+            self._answer_at_once(numbers, "chains")
+        elif fits_messages(model) and is_many and not wants_draws:
+            self._answer_at_once(numbers, "loopy-bp")
         else:
-            self._infer(left)
+            self._infer(numbers)
 
     def _answer(self, plan: BatchElimination, given: tuple[int, ...], numbers: IntArray) -> None:
         """Answer some rows, which all observe ``given``, exactly by their plan, a part of them at a time."""
@@ -158,12 +174,15 @@ class Asking:
             states = [slice(None) if variable in left else self.rows[part, variable] for variable in query]
             _assign_rows(joint, [part, *states], table)
 
-    def _answer_by_chains(self, numbers: IntArray) -> None:
-        """Answer rows whose tables do not fit all at once, by chains for each, with a verdict on every row."""
+    def _answer_at_once(self, numbers: IntArray, method: str) -> None:
+        """Answer rows whose tables do not fit side by side, with a verdict on every row."""
         self._refuse_joints(numbers)
-        context = self.context.within("chains")
-        found = answer_by_chains(self.prepared.model, self.rows[numbers], self.wanted, context)
+        context = self.context.within(method)
+        answer = answer_by_chains if method == "chains" else answer_by_messages
+        found = answer(self.prepared.model, self.rows[numbers], self.wanted, context)
         self.row_status[numbers] = found.row_status
+        self.log_z[numbers] = found.row_log_z
+        self.stats["num_single_rows"] += found.stats["num_single_rows"]
         if self.marginals is not None:
             self.marginals[numbers] = found.node_marginals
         if self.completions is not None and found.completions is not None:

@@ -17,6 +17,8 @@ from fastmix.errors import ModelError
 from fastmix.model import MarkovRandomField, check_model
 from fastmix.queries.answers import RowAnswers, Wanted
 from fastmix.queries.asking import Asking, Plans
+from fastmix.queries.gap_chains import fits_chains
+from fastmix.queries.row_beliefs import fits_messages
 from fastmix.queries.rows import fill_rows, read_rows
 
 __all__ = ["PreparedModel", "prepare"]
@@ -56,8 +58,9 @@ def prepare(
     Notes
     -----
     Exact inference answers where its tables fit. Elsewhere rows that observe enough variables are answered exactly by
-    plans of their own, and chains answer the rest side by side, each with its verdict; :func:`fastmix.infer` does so
-    row by row where these are few, or the model has larger factors or forbidden states.
+    plans of their own, and the rest side by side, each with its verdict: by chains, or by belief propagation where the
+    model forbids states, or it is asked for. :func:`fastmix.infer` does so row by row where these are few, or the model
+    has larger factors.
 
     Examples
     --------
@@ -119,6 +122,7 @@ class PreparedModel:
         marginals: bool = True,
         most_probable: bool = False,
         num_draws: int = 0,
+        otherwise: Literal["auto", "chains", "loopy-bp"] = "auto",
         seed: int | None = None,
         num_threads: int | None = None,
         time_limit: float | None = None,
@@ -138,6 +142,13 @@ class PreparedModel:
             The most probable configuration that agrees with each row.
         num_draws : int
             Independent configurations to draw for each row.
+        otherwise : {"auto", "chains", "loopy-bp"}
+            How rows are answered that exact inference does not fit. ``chains`` take sweeps until their halves agree
+            (``ok``, else ``not_mixed``); there are none for models with larger factors or forbidden states. Loopy
+            belief propagation takes a fraction of the time; its rows are ``unverified`` where messages converge,
+            ``not_converged`` elsewhere, ``row_log_z`` is the Bethe estimate, and there are no draws. ``auto`` takes
+            chains for more than a few rows, belief propagation where there are none, and :func:`fastmix.infer` row by
+            row for few rows, or larger factors.
         seed : int, optional
             Of the draws, and of rows that are sampled.
         num_threads : int, optional
@@ -155,6 +166,8 @@ class PreparedModel:
         ------
         ModelError
             If a value is no state, a column no variable, or one of ``evidence_variables`` is open in a row.
+        ValueError
+            If the model, or what is wanted, does not fit ``otherwise``.
         ResourceError
             If the answers do not fit the memory.
         Interrupted
@@ -165,14 +178,18 @@ class PreparedModel:
             check_flag("most_probable", most_probable),
             check_count("num_draws", num_draws, least=0),
         )
+        self._check_otherwise(otherwise, wanted)
         states = read_rows(self.model, rows)
         self._check_rows(states, wanted)
-        options = {"rows": len(states), "marginals": marginals, "most_probable": most_probable, "num_draws": num_draws}
+        options = {
+            "rows": len(states), "marginals": marginals, "most_probable": most_probable, "num_draws": num_draws,
+            "otherwise": otherwise,
+        }  # fmt: skip
         with open_context(
             "rows", self.model, seed=seed, time_limit=time_limit, progress=progress, num_threads=num_threads,
             options=options,
         ) as context:  # fmt: skip
-            work = Asking(self, states, wanted, context)
+            work = Asking(self, states, wanted, context, otherwise)
             with Ending() as ending:
                 work.run()
             return context.finish(work.result(ending))
@@ -233,6 +250,18 @@ class PreparedModel:
         updated = PreparedModel(model, self.evidence_variables, self.queries, self.memory_limit)
         updated.plans.take(self.plans, model)
         return updated
+
+    def _check_otherwise(self, otherwise: str, wanted: Wanted) -> None:
+        """Refuse a way of answering that the model, or what is wanted, does not fit."""
+        check_choice("otherwise", otherwise, ("auto", "chains", "loopy-bp"))
+        if otherwise == "chains" and not fits_chains(self.model):
+            raise ValueError("otherwise must be auto or loopy-bp for models with larger factors or forbidden states")
+        if otherwise == "loopy-bp" and not fits_messages(self.model):
+            raise ValueError("otherwise must be auto for models with factors over three or more variables")
+        if otherwise == "loopy-bp" and wanted.num_draws:
+            raise ValueError(
+                f"otherwise must be auto or chains where draws are wanted, got num_draws={wanted.num_draws}"
+            )
 
     def _check_rows(self, states: IntArray, wanted: Wanted) -> None:
         """Refuse rows that leave open what every row observes, and answers that do not fit the memory."""

@@ -65,7 +65,8 @@ def log_z(graph: Any, *parameters: Any, num_threads: int | None = None) -> Any:
         unary, tables = _flat_parts(partition.structure, parameters)
         for part in (unary, tables):
             _check_numbers(part)
-        return _SharedLogZ.apply(unary, tables.reshape(-1), partition, _threads(num_threads))
+        wants_slopes = torch.is_grad_enabled() and (unary.requires_grad or tables.requires_grad)
+        return _SharedLogZ.apply(unary, tables.reshape(-1), partition, _threads(num_threads), wants_slopes)
     theta = _checked(partition, parameters)
     wants_slopes = torch.is_grad_enabled() and theta.requires_grad
     return _LogZ.apply(theta, partition, _threads(num_threads), wants_slopes)
@@ -221,11 +222,14 @@ class _SharedLogZ(torch.autograd.Function):  # type: ignore[misc, name-defined]
     """Log Z of rows of unaries (.., U) beside tables (S,), whose gradients are added up over the rows at once."""
 
     @staticmethod
-    def forward(ctx: Any, unary: Any, tables: Any, partition: Any, num_threads: int) -> Any:
-        """Log Z; a small part of the time that gradients take, so that these wait for their weights."""
+    def forward(ctx: Any, unary: Any, tables: Any, partition: Any, num_threads: int, wants_slopes: bool) -> Any:
+        """Log Z; and what gradients are made of, where one will be asked for and need not know its weights."""
         ctx.partition = partition
         ctx.num_threads = num_threads
+        ctx.answer = partition.shared_answer(as_array(unary), as_array(tables)) if wants_slopes else None
         ctx.save_for_backward(unary, tables)
+        if ctx.answer is not None:
+            return as_tensor(ctx.answer.log_z, unary)
         return as_tensor(partition.shared_values(as_array(unary), as_array(tables)), unary)
 
     @staticmethod
@@ -236,9 +240,15 @@ class _SharedLogZ(torch.autograd.Function):  # type: ignore[misc, name-defined]
             theta = torch.cat([unary, tables.expand(*unary.shape[:-1], len(tables))], dim=-1)
             found = slope.unsqueeze(-1) * _Marginals.apply(theta, None, ctx.partition, ctx.num_threads)
             by_tables = found[..., unary.shape[-1] :].reshape(-1, len(tables)).sum(dim=0)
-            return found[..., : unary.shape[-1]], by_tables, None, None
-        found = ctx.partition.shared_gradients(as_array(unary), as_array(tables), as_array(slope))
-        return slope.unsqueeze(-1) * as_tensor(found.own, unary), as_tensor(found.shared, tables), None, None
+            return found[..., : unary.shape[-1]], by_tables, None, None, None
+        if ctx.answer is None:
+            gradients = ctx.partition.shared_gradients(as_array(unary), as_array(tables), as_array(slope))
+            own, shared = gradients.own, gradients.shared
+        else:
+            own = ctx.answer.own
+            shared = ctx.answer.by_tables(as_array(slope).reshape(-1)) if ctx.needs_input_grad[1] else None
+        by_unary = slope.unsqueeze(-1) * as_tensor(own, unary)
+        return by_unary, None if shared is None else as_tensor(shared, tables), None, None, None
 
 
 class _Marginals(torch.autograd.Function):  # type: ignore[misc, name-defined]

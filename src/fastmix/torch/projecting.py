@@ -45,8 +45,8 @@ def project(graph: Any, *parameters: Any, norm_bound: float) -> Any:
     Notes
     -----
     The projection is piecewise linear. Its derivative is exact away from kinks, where it is the orthogonal projection
-    onto the tangent space of the active constraints: a sparse least-squares problem for every row. At a kink it is that
-    of one of the pieces.
+    onto the tangent space of the active constraints: one sparse least-squares problem for all rows together. At a kink
+    it is that of one of the pieces.
 
     Examples
     --------
@@ -71,37 +71,33 @@ class _Projection(torch.autograd.Function):  # type: ignore[misc, name-defined]
     @staticmethod
     def forward(ctx: Any, theta: Any, model: Any, norm_bound: float) -> Any:
         """Projected rows; their faces are kept."""
-        rows = as_array(theta).reshape(-1, theta.shape[-1])
         first = int(model.unary_offsets[-1])
-        found = rows.copy()
+        found = np.array(as_array(theta)).reshape(-1, theta.shape[-1])
+        found[:, first:], ctx.face = nearest_with_face(model, found[:, first:].copy(), norm_bound)
         ctx.first = first
-        ctx.faces = []
-        for row, out in zip(rows, found, strict=True):
-            out[first:], face = nearest_with_face(model, row[first:], norm_bound)
-            ctx.faces.append(face)
         return as_tensor(found.reshape(theta.shape), theta)
 
     @staticmethod
     def backward(ctx: Any, slope: Any) -> Any:
         """The Jacobians, which are symmetric, times the slopes."""
-        return _FaceProduct.apply(slope, ctx.faces, ctx.first), None, None
+        return _FaceProduct.apply(slope, ctx.face, ctx.first), None, None
 
 
 class _FaceProduct(torch.autograd.Function):  # type: ignore[misc, name-defined]
     """Jacobians of projections times directions: linear in these, and constant within a piece."""
 
     @staticmethod
-    def forward(ctx: Any, direction: Any, faces: list[Face | None], first: int) -> Any:
+    def forward(ctx: Any, direction: Any, face: Face | None, first: int) -> Any:
         """The products."""
-        ctx.faces = faces
+        ctx.face = face
         ctx.first = first
-        found = np.array(as_array(direction).reshape(len(faces), -1))
-        for face, out in zip(faces, found, strict=True):
-            if face is not None:
-                out[first:] = face.product(out[first:])
+        if face is None:
+            return direction.view_as(direction)
+        found = np.array(as_array(direction)).reshape(-1, direction.shape[-1])
+        found[:, first:] = face.product(found[:, first:].copy())
         return as_tensor(found.reshape(direction.shape), direction)
 
     @staticmethod
     def backward(ctx: Any, slope: Any) -> Any:
         """The same products."""
-        return _FaceProduct.apply(slope, ctx.faces, ctx.first), None, None
+        return _FaceProduct.apply(slope, ctx.face, ctx.first), None, None
