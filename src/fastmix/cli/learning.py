@@ -8,7 +8,7 @@ import typer
 
 import fastmix
 from fastmix.cli import console, files, tables
-from fastmix.cli.options import AsJson, Model, OptionSpec, takes, words
+from fastmix.cli.options import AsJson, Model, OptionSpec, takes, variable_list
 from fastmix.io import atomic_write
 
 if TYPE_CHECKING:
@@ -64,11 +64,6 @@ def _parse_hidden(text: str) -> int | Mixture | str:
 def _num_hidden(hidden: int | Mixture | str) -> int:
     """Hidden variables that edges may name."""
     return hidden if isinstance(hidden, int) else 0
-
-
-def _parse_variables(text: str) -> list[int | str]:
-    """Variables by number or name, separated by commas."""
-    return [int(word) if word.isdecimal() and len(word) <= _MAX_DIGITS else word for word in words(text)]
 
 
 def _parse_counts(text: str) -> list[int] | int:
@@ -186,7 +181,7 @@ def _read_graph(path: str, columns: Dataset) -> Any:
 
 @takes(
     "score", "seed time_limit",
-    target=OptionSpec("Also the probability of these variables given the others.", "NAMES", _parse_variables),
+    target=OptionSpec("Also the probability of these variables given the others.", "NAMES", variable_list),
     method="auto, exact or annealing: how log Z is found.",
     tol="Standard error of log Z to reach.",
     num_chains="Chains used for annealing.",
