@@ -28,7 +28,7 @@ from result_schemas import FILE, classes, complaints, documented_keys, produced_
 jsonschema = pytest.importorskip("jsonschema")
 
 PRINTED = {"Description", "ModelFile", "Batch"}  # tests/cli/test_json.py
-BY_COMMANDS = {"DenoiseResult": {"output"}, "LearnResult": {"note"}, "ScoreResult": {"note"}}
+BY_COMMANDS = {"DenoiseResult": {"output"}, "LearnResult": {"note"}, "ScoreResult": {"note"}, "NetworkFit": {"note"}}
 
 Call = Callable[[], Any]
 

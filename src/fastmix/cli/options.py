@@ -107,7 +107,7 @@ _SHARED_SPECS = {
 
 # Seconds that a call takes without --time-limit; a test compares these texts with the functions.
 _DEFAULT_LIMITS = {
-    **dict.fromkeys(["certify", "project", "learn", "score"], "None by default"),
+    **dict.fromkeys(["certify", "project", "learn", "score", "fit_network"], "None by default"),
     **dict.fromkeys(["bracket", "map_", "denoise"], f"{DEFAULT_SECONDS:g} by default"),
     "infer": (f"{DEFAULT_SECONDS:g} by default; none for exact and perfect, nor with an amount of work such as sweeps"),
     "sample": f"{DEFAULT_SECONDS:g} by default; none for perfect, nor with an amount of work such as sweeps",
