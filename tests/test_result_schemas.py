@@ -28,7 +28,7 @@ from result_schemas import FILE, classes, complaints, documented_keys, produced_
 jsonschema = pytest.importorskip("jsonschema")
 
 PRINTED = {"Description", "ModelFile", "Batch"}  # tests/cli/test_json.py
-BY_COMMANDS = {"DenoiseResult": {"output"}, "LearnResult": {"note"}, "ScoreResult": {"note"}}
+BY_COMMANDS = {"DenoiseResult": {"output"}, "LearnResult": {"note"}, "ScoreResult": {"note"}, "NetworkFit": {"note"}}
 
 Call = Callable[[], Any]
 
@@ -102,6 +102,7 @@ def calls() -> Iterator[tuple[str, Call]]:
     yield "perfect_sample", partial(fastmix.perfect_sample, weak, num_draws=3, seed=1)
     yield "most_probable", partial(fastmix.most_probable, pair)
     yield "most_probable of some", partial(fastmix.most_probable, pair, variables=["rain"])
+    yield "several most_probable", partial(fastmix.most_probable, pair, num_solutions=3)
     yield "most_probable by cut", partial(fastmix.most_probable, attractive, method="cut")
     frustrated = potts_grid(4, 4, num_states=3, coupling_max=2.0, seed=5)
     yield "most_probable by search", partial(fastmix.most_probable, frustrated, method="search", seed=1, time_limit=2.0)

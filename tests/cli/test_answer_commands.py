@@ -67,6 +67,40 @@ def test_map_on_stdout(run: Run) -> None:
     assert facts["provenance"]["seed"] is None  # a cut, which draws nothing
 
 
+def test_map_of_several_solutions(run: Run) -> None:
+    code, out, err = run("map names.npz --num-solutions 3")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()] == [
+        ["variable", "solution", "0", "solution", "1", "solution", "2"],
+        ["rain", "yes", "no", "yes"],
+        ["street", "dry", "dry", "damp"],
+    ]
+    assert "log-weights of 3 solutions: 3.5, 3, 2.5" in err
+    lines = run("map names.npz --num-solutions 2 --min-distance 2 --format csv")[1].splitlines()
+    assert lines[0] == "solution,log_weight,variable,state,number"
+    assert [line.split(",")[3] for line in lines[1:]] == ["yes", "dry", "no", "wet"]
+    facts = json.loads(run("map names.npz --num-solutions 2 --json")[1])
+    assert (facts["solutions"], facts["proven"]) == ([[1, 0], [0, 0]], [True, True])
+    for bad in ("--num-solutions 0", "--num-solutions many", "--min-distance 0"):
+        assert_refused(run(f"map names.npz {bad}"), 2, bad.split()[0])
+
+
+def test_map_of_some_variables(run: Run) -> None:
+    code, out, err = run("map names.npz --variables street")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()] == [["variable", "state"], ["street", "dry"]]
+    assert "status ok" in err
+    assert run("map names.npz --variables 1 --format csv")[1].splitlines() == ["variable,state,number", "street,dry,0"]
+    assert run("map names.npz --variables 1 -o -")[1].splitlines()[0] == "variable,state,number"
+    facts = json.loads(run("map names.npz --variables street,rain --json")[1])
+    assert facts["variables"] == [1, 0]
+    for bad in ("--variables , ", "--variables street --format mpe", "--variables street --num-solutions 2"):
+        assert_refused(run(f"map names.npz {bad}"), 2, "--")
+    assert_refused(run("map names.npz --variables street -o out.MPE"), 2, "-o")
+    assert_refused(run("map names.npz --variables street --method cut"), 2, "--method")
+    assert_refused(run("map names.npz --variables snow"), 3, "snow")
+
+
 def test_map_says_when_it_is_not_exact(run: Run) -> None:
     code, out, err = run("map large.npz --method search --time-limit 0.3 --seed 1 -o out.MPE --json")
     facts = json.loads(out)

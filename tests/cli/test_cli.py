@@ -28,6 +28,7 @@ COMMANDS = [
     ["convert"],
     ["learn"],
     ["score"],
+    ["fit-network"],
     ["generate"],
     *(["generate", kind] for kind in ("ising-grid", "potts-grid", "ising-random", "ising-bipartite", "ising-regular")),
     ["generate", "ising-tree"],

@@ -35,6 +35,7 @@ COMMANDS: list[tuple[str, tuple[Any, ...], str]] = [
     ("convert", ("model.npz", "other.uai"), "ModelFile"),
     ("generate", ("ising-grid", "--rows", 2, "--cols", 2, "--coupling-max", 1, "-o", "new.npz"), "ModelFile"),
     ("learn", ("rows.csv", "-o", "learnt.npz", "--max-iter", 2, "--seed", 1), "LearnResult"),
+    ("fit-network", ("rows.csv", "-o", "fitted.bif"), "NetworkFit"),
     ("score", ("model.npz", "rows.csv"), "ScoreResult"),
     ("denoise", ("noisy.png", "-o", "clean.png", "--method", "mean-field", "--seed", 1), "DenoiseResult"),
 ]

@@ -29,7 +29,7 @@ TINY = {
     "certify": "model.npz", "project": "model.npz --norm-bound 1", "bracket": "model.npz", "map": "model.npz",
     "infer": "model.npz", "temper": "model.npz --num-sweeps 20", "sample": "model.npz --num-sweeps 20",
     "compare": "model.npz --methods loopy-bp", "denoise": "picture.png -o out.png", "learn": "data.csv --max-iter 1",
-    "score": "model.npz data.csv",
+    "score": "model.npz data.csv", "fit-network": "data.csv",
 }  # fmt: skip
 
 

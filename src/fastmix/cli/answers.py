@@ -11,7 +11,17 @@ import fastmix
 from fastmix._checks import check_choice
 from fastmix.cli import console, files, tables
 from fastmix.cli.batch import check_batch, is_batch, run_batch
-from fastmix.cli.options import AnswerEvidence, AsJson, Cluster, Model, NoEvidence, NumWorkers, takes
+from fastmix.cli.options import (
+    AnswerEvidence,
+    AsJson,
+    Cluster,
+    Model,
+    NoEvidence,
+    NumWorkers,
+    OptionSpec,
+    takes,
+    variable_list,
+)
 from fastmix.errors import UnfitMethodError
 from fastmix.io import format_names, write_answer
 from fastmix.io.answers import answer_suffix
@@ -196,6 +206,11 @@ def temper(
     "memory_limit seed time_limit",
     method="auto, or what it tries in this order: cut, exact, messages, toulbar2, expansion, swap, search.",
     tol="Gap to the largest log-weight that is good enough.",
+    variables=OptionSpec(
+        "Find the most probable states of these alone, all others summed out.", "NAMES", variable_list
+    ),
+    num_solutions="Configurations to find at most, the best first.",
+    min_distance="In how many variables any two of them differ at least.",
 )
 def map_(
     model: Model,
@@ -212,11 +227,15 @@ def map_(
 ) -> None:
     """The most probable configuration, exact or with a proven gap.
 
+    With --num-solutions several, with --variables the best states of some variables (marginal MAP).
+
     In Python this is fastmix.most_probable: map is taken there.
     """
     outputs = output or []
-    _check_format(form, ("table", "mpe", "csv"), as_json)
-    files.check_outputs([model], outputs, allowed=(".mpe", ".json", ".csv"), as_json=as_json)
+    of_some = given.get("variables") is not None  # whose states no MPE file can hold
+    _check_format(form, ("table", "csv") if of_some else ("table", "mpe", "csv"), as_json)
+    allowed = (".json", ".csv") if of_some else (".mpe", ".json", ".csv")
+    files.check_outputs([model], outputs, allowed=allowed, as_json=as_json)
     loaded = files.load(model, files.choose_evidence(model, evidence, no_evidence))
     result = loaded.answer(fastmix.most_probable, **given)
     console.finish(
@@ -224,7 +243,7 @@ def map_(
         as_json,
         partial(tables.show_most_probable, result, form),
         outputs=outputs,
-        plain=".mpe" if form == "table" else f".{form}",
+        plain=f".{form}" if form != "table" else ".csv" if of_some else ".mpe",
         notes=loaded.notes,
     )
 

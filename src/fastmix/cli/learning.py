@@ -1,20 +1,23 @@
-"""Commands about data: ``learn`` and ``score``."""
+"""Commands about data: ``learn``, ``fit-network`` and ``score``."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import fastmix
 from fastmix.cli import console, files, tables
-from fastmix.cli.options import AsJson, Model, OptionSpec, takes, words
+from fastmix.cli.options import AsJson, Model, OptionSpec, takes, variable_list
+from fastmix.errors import FormatError
 from fastmix.io import atomic_write
+from fastmix.io.files import decode_text, display_name, read_bytes
 
 if TYPE_CHECKING:
     from fastmix.learning import Dataset, Mixture
 
-__all__ = ["learn", "score"]
+__all__ = ["fit_network", "learn", "score"]
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="Table of states (CSV), plain, gzip or xz; - is stdin.")]
 Header = Annotated[
@@ -29,6 +32,8 @@ Missing = Annotated[
     typer.Option(metavar="NUMBER|none", help="What stands for a missing value; -1 by default, beside zeros."),
 ]
 _BACKEND_HELP = "Where chains run: cpu, cuda, or auto for a GPU if any."
+_STRUCTURES = ("chow-liu", "tree-augmented")  # values of --structure that are no files
+_NETWORK_SUFFIXES = (".bif", ".bif.gz", ".bif.xz")
 _GRAPHS = ("auto", "complete", "chow-liu", "l1", "grow")  # values of --edges that are no files
 _MAX_DIGITS = 18  # of the number of a column; Python refuses to read thousands of them
 
@@ -66,9 +71,10 @@ def _num_hidden(hidden: int | Mixture | str) -> int:
     return hidden if isinstance(hidden, int) else 0
 
 
-def _parse_variables(text: str) -> list[int | str]:
-    """Variables by number or name, separated by commas."""
-    return [int(word) if word.isdecimal() and len(word) <= _MAX_DIGITS else word for word in words(text)]
+def _parse_target(text: str) -> int | str:
+    """A variable by number or name."""
+    (found,) = variable_list(text) if "," not in text else [text]
+    return found
 
 
 def _parse_counts(text: str) -> list[int] | int:
@@ -185,8 +191,106 @@ def _read_graph(path: str, columns: Dataset) -> Any:
 
 
 @takes(
+    "fit_network", "seed num_threads memory_limit time_limit",
+    structure=OptionSpec(
+        "The graph: a file of a network, a JSON file with parents by variable, or chow-liu or tree-augmented, found in "
+        "the data.", "GRAPH",
+    ),
+    target=OptionSpec("The class of a tree-augmented network, or the root of a tree.", "NAME", _parse_target),
+    pseudo_count="Added to the count of every entry of a table; 0 for the largest likelihood.",
+    equivalent_size="In place of it: rows that are spread evenly over the entries of every table (BDeu).",
+    start="data, or network: where expectation maximization begins.",
+    tol="The iteration ends when it gains less than this, in nats per row.",
+    max_iter="Iterations of expectation maximization allowed.",
+)  # fmt: skip
+def fit_network(
+    data: Data,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="FILE.bif the network, or a model in any other format."),
+    ] = None,
+    header: Header = None,
+    weights: Weights = None,
+    missing: Missing = "auto",
+    as_json: AsJson = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """A Bayesian network fitted to a table of states.
+
+    Values that are missing, and variables of the network without a column, are summed out. BIF text on stdout without
+    -o and --json.
+    """
+    from fastmix.learning import read_table
+    from fastmix.model.network import BayesianNetwork
+
+    if data == given["structure"] == "-":
+        raise ValueError("DATA and --structure must not both be -: stdin holds one of them")
+    path = given["structure"]
+    sources = [data] if path in _STRUCTURES else [data, path]
+    if output is None or output.endswith(_NETWORK_SUFFIXES):
+        files.check_outputs(sources, [output], as_json=as_json)
+    else:
+        files.check_model_output(sources, output, as_json)
+
+    given["structure"] = structure = _read_structure(path)
+    reading: dict[str, Any] = {"header": header, "weights": weights, "missing": _parse_missing(missing)}
+    note = None
+    if isinstance(structure, BayesianNetwork):
+        model = structure.dense().to_model()
+        if missing == "auto" and model.state_names is not None:
+            reading["missing"] = None  # where states have names no number is missing
+        if header is None and model.variable_names is not None:
+            reading["header"] = True  # columns are found by name, and some may be left out
+        table = files.read(read_table, data, model=model, some_columns=reading["header"] is True, **reading)
+    else:
+        table = files.read(read_table, data, **reading)
+        note = _note_names(table, data, header)
+
+    result = files.salvage(lambda: fastmix.fit_network(table, **given))
+    is_network = output in (None, "-") or str(output).endswith(_NETWORK_SUFFIXES)
+    console.save_model(result.network if is_network else result.model, output, as_json)
+
+    def show() -> None:
+        facts = result.facts()
+        if output in (None, "-"):
+            console.message(", ".join(f"{name} {value}" for name, value in facts.items()))
+        else:
+            tables.show_facts(str(output), facts)
+
+    console.finish(result, as_json, show, note=note)
+
+
+def _read_structure(path: str) -> Any:
+    """The graph that ``--structure`` names: a word, a network, or the parents of variables."""
+    if path in _STRUCTURES:
+        return path
+    if path.lower().endswith(".json"):
+        return files.read(_read_parents, path)
+    network = files.load(path).network
+    if network is None:
+        raise ValueError(
+            f"--structure must be a Bayesian network, {' or '.join(_STRUCTURES)}, and {path} is no network"
+        )
+    return network
+
+
+def _read_parents(path: str) -> dict[str, list[str]]:
+    """The parents of variables, from a JSON file that maps names to lists of names."""
+    text = decode_text(read_bytes(path), display_name(path))
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{display_name(path)}: {error}") from None
+    is_mapping = isinstance(found, dict) and all(isinstance(own, list) for own in found.values())
+    if not is_mapping or not all(isinstance(name, str) for own in found.values() for name in own):
+        raise FormatError(f"{display_name(path)}: must map names of variables to lists of names, got {text[:40]!r}")
+    return found
+
+
+@takes(
     "score", "seed time_limit",
-    target=OptionSpec("Also the probability of these variables given the others.", "NAMES", _parse_variables),
+    target=OptionSpec("Also the probability of these variables given the others.", "NAMES", variable_list),
     method="auto, exact or annealing: how log Z is found.",
     tol="Standard error of log Z to reach.",
     num_chains="Chains used for annealing.",

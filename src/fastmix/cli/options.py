@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnswerEvidence", "AsJson", "Cluster", "Evidence", "Model", "NoEvidence", "NumWorkers", "OptionSpec", "Output",
-    "arguments_of", "names_of", "option", "takes", "with_options", "with_signature", "words",
+    "arguments_of", "names_of", "option", "takes", "variable_list", "with_options", "with_signature", "words",
 ]  # fmt: skip
 
 # -- options that several commands have of their own ------------------------------------------------------------------
@@ -60,6 +60,17 @@ Cluster = Annotated[
 def words(text: str) -> list[str]:
     """Words separated by commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+_MAX_DIGITS = 18  # of the number of a variable; Python refuses to read thousands of them
+
+
+def variable_list(text: str) -> list[int | str]:
+    """Variables by number or name, separated by commas."""
+    found = words(text)
+    if not found:
+        raise ValueError(f"must be names or numbers of variables, separated by commas, got {text!r}")
+    return [int(word) if word.isdecimal() and len(word) <= _MAX_DIGITS else word for word in found]
 
 
 # -- options that stand for arguments of a function of fastmix --------------------------------------------------------
@@ -96,7 +107,7 @@ _SHARED_SPECS = {
 
 # Seconds that a call takes without --time-limit; a test compares these texts with the functions.
 _DEFAULT_LIMITS = {
-    **dict.fromkeys(["certify", "project", "learn", "score"], "None by default"),
+    **dict.fromkeys(["certify", "project", "learn", "score", "fit_network"], "None by default"),
     **dict.fromkeys(["bracket", "map_", "denoise"], f"{DEFAULT_SECONDS:g} by default"),
     "infer": (f"{DEFAULT_SECONDS:g} by default; none for exact and perfect, nor with an amount of work such as sweeps"),
     "sample": f"{DEFAULT_SECONDS:g} by default; none for perfect, nor with an amount of work such as sweeps",

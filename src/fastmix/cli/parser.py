@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     ),
     "Commands that prove": (models.certify, models.bracket),
     "Commands that change a model": (models.project,),
-    "Commands that learn": (learning.learn, learning.score),
+    "Commands that learn": (learning.learn, learning.fit_network, learning.score),
     "Commands for files": (models.info, models.convert),
     "Commands of the paper": (applications.experiment,),
     "Commands about fastmix": (explaining.explain, applications.warm_up),

@@ -153,8 +153,7 @@ def _marginal_table(result: InferenceResult) -> None:
 def show_most_probable(result: MostProbableResult, form: str = "table") -> None:
     """States on stdout as a table, ``mpe`` or ``csv``; the summary goes to stderr."""
     if form == "table":
-        rows = [(name,) for name in result.named_states[: _num_shown(result.model)]]
-        _variable_table(result.model, ("state",), rows, "-o FILE.MPE")
+        _state_table(result)
     else:
         write_answer(result, "-", f".{form}")
     gap = "exact" if result.exact else f"at most {result.gap:.4g} below the best"
@@ -162,6 +161,24 @@ def show_most_probable(result: MostProbableResult, form: str = "table") -> None:
     message(
         f"method {result.method}, status {result.status}, log-weight {result.log_weight:.8g} ({gap}), {seconds:.3g} s"
     )
+    if len(result.solutions) > 1:
+        gaps = zip(result.log_weights.tolist(), result.gaps.tolist(), strict=True)
+        told = ", ".join(f"{weight:.8g}" + (f" (gap {gap:.3g})" if gap else "") for weight, gap in gaps)
+        message(f"log-weights of {len(result.solutions)} solutions: {told}")
+
+
+def _state_table(result: MostProbableResult) -> None:
+    """Print a line for each variable that was asked for, with a column for every solution."""
+    model = result.model
+    names = model.names_of_variables()
+    asked = range(model.num_shown) if result.variables is None else result.variables
+    shown = list(asked)[: _num_shown(model)]
+    states = result.named_solutions
+    rows = [(names[v], *[of_one[v] for of_one in states]) for v in shown]
+    headings = ["state"] if len(states) == 1 else [f"solution {number}" for number in range(len(states))]
+    print_columns(("variable", *headings), rows)
+    if len(shown) < len(asked):
+        message(f"{len(asked) - len(shown):,} more variables: -o FILE.MPE or --json gives all of them")
 
 
 def _num_shown(model: MarkovRandomField) -> int:

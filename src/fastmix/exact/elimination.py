@@ -157,6 +157,17 @@ class FactorElimination:
         run = self._run(values, "max", clock)
         return run.log_z, run.trace(self.order.order, 1, None)[0]
 
+    def max_marginals(
+        self, clock: Clock = NO_LIMIT, *, values: FloatArray | None = None
+    ) -> tuple[float, IntArray, FloatArray]:
+        """The largest log-weight, a configuration that has it, and the largest log-weights by state of each variable.
+
+        The last are one after another, -inf where no configuration has the state.
+        """
+        run = self._run(values, "max", clock, backward=True)
+        states = run.trace(self.order.order, 1, None)[0]
+        return run.log_z, states, run.max_marginals()
+
     def _check_time_for_logs(self, clock: Clock) -> None:
         """Raise an OutOfTimeError where there is no time to do all again in logarithms."""
         if self.log_seconds > 2.0 * clock.left():  # the estimate is on the safe side

@@ -349,6 +349,26 @@ class ProgramRun:
             joint = w[program.joint :][program.offsets[wanted.start] : program.offsets[wanted.stop]].copy()
         return Calibration(self.log_z, nodes, joint, self.arithmetic)
 
+    def max_marginals(self) -> FloatArray:
+        """The largest log-weight of a configuration with each state of each variable; -inf where there is none.
+
+        For a run of maxima: derivatives are maxima then, too. Those by a leaf, with its entries added, are the largest
+        log-weights up to a constant.
+        """
+        program = self.program
+        w = self.w
+        if program.leaf_end:
+            beliefs = w[program.back : program.slopes]
+            np.add(beliefs, w[: program.leaf_end], out=beliefs, where=program.changed)
+            beliefs -= np.maximum.reduceat(beliefs, program.leaf_starts).repeat(program.leaf_sizes)
+        w[program.one] = 0.0  # which the steps add here
+        w[program.nodes : program.joint] = -math.inf
+        self._go(program.reading, program.joints[0], kernels.MAX)
+        found = w[program.nodes : program.joint] + self.log_z
+        for start, stop in program.free:
+            found[start:stop] = self.log_z
+        return found
+
     def factor_marginals(self) -> FloatArray:
         """Marginals of all factors, one after another."""
         program = self.program

@@ -106,6 +106,8 @@ def missing_answer(result: Any, suffix: str) -> str | None:
     """Why a result has nothing to write to a file with a suffix such as ``.pr``, in a sentence; None if it has."""
     if getattr(result, "log_z_kind", None) == "zero" and suffix != ".json":
         return "Z = 0 is proven, so that there are no marginals and no finite log Z"
+    if suffix == ".mpe" and getattr(result, "variables", None) is not None:
+        return "there are states of some variables only: a .csv or .json file has them"
     if suffix == ".pr" and result.log_z is None:
         return f"{result.method} ({result.status}) has no log Z that means anything"
     return None

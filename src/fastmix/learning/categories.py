@@ -18,6 +18,9 @@ __all__ = ["check_names", "code_column", "frame_columns", "is_missing"]
 
 #: Unseen states and columns that an error lists.
 NUM_SHOWN = 5
+#: Types whose values have the same name wherever they are equal: 1 and 1.0 have, 1 and True have not.
+_TEXT_TYPES = frozenset([str, np.str_, type(None)])
+_PLAIN_TYPES = frozenset([int, float, *_TEXT_TYPES])
 
 
 def frame_columns(data: Any, name: str) -> dict[str, Any] | None:
@@ -57,11 +60,11 @@ def code_column(
 
     With a model these are the names of its variable i.
     """
-    values = list(column)
     number = missing if isinstance(missing, int) else None
+    values, inverse = _distinct(column)
     gaps = np.fromiter((is_missing(value, number) for value in values), dtype=bool, count=len(values))
     if model is None and not _is_listed(column):
-        _check_whole(values, gaps, label, name)
+        _check_whole(values, gaps, inverse, label, name)
     texts = [None if gone else _text(value) for value, gone in zip(values, gaps, strict=True)]
     present = {text: value for text, value in zip(texts, values, strict=True) if text is not None}
     where = f"column {label!r}"
@@ -77,9 +80,43 @@ def code_column(
     codes = {text: k for k, text in enumerate(known)}
     unseen = [text for text in present if text not in codes]
     if unseen:
-        row = next(k for k, text in enumerate(texts) if text is not None and text not in codes)
+        first = next(k for k, text in enumerate(texts) if text is not None and text not in codes)
+        row = int(np.flatnonzero(inverse == first)[0])
         raise RowError(f"{name} has states that the model does not know in {where}: {_some(unseen)}", row)
-    return np.array([MISSING if text is None else codes[text] for text in texts], dtype=np.int64), known
+    of_values = np.array([MISSING if text is None else codes[text] for text in texts], dtype=np.int64)
+    return of_values[inverse], known
+
+
+def _distinct(column: Any) -> tuple[list[Any], IntArray]:
+    """The different values of a column, in the order in which they first occur, and the number of that in each row.
+
+    Values that are equal but have different names, such as True and 1, stay apart: then every row has its own.
+    """
+    dtype = getattr(column, "dtype", None)
+    if hasattr(column, "factorize") and dtype != object:  # of pandas, all values of one type; missing ones are -1
+        codes, different = column.factorize()
+        values = [*different, None]
+        return _in_order(values, np.asarray(codes, dtype=np.int64) % len(values))
+    values = list(column)
+    types = set(map(type, values))
+    if not (types <= _PLAIN_TYPES or types <= {bool, *_TEXT_TYPES}):
+        return values, np.arange(len(values))
+    if hasattr(column, "factorize"):
+        codes, different = column.factorize()
+        values = [*different, None]
+        return _in_order(values, np.asarray(codes, dtype=np.int64) % len(values))
+    places = {value: k for k, value in enumerate(dict.fromkeys(values))}
+    inverse = np.fromiter(map(places.__getitem__, values), dtype=np.int64, count=len(values))
+    return list(places), inverse
+
+
+def _in_order(values: list[Any], inverse: IntArray) -> tuple[list[Any], IntArray]:
+    """The values that occur, in the order in which they first do, and the number of that in each row."""
+    used, first, numbers = np.unique(inverse, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(used), dtype=np.int64)
+    place[order] = np.arange(len(used))
+    return [values[k] for k in used[order]], np.asarray(place[numbers.reshape(-1)])
 
 
 def _names_of_states(model: MarkovRandomField, i: int) -> tuple[str, ...]:
@@ -93,10 +130,11 @@ def _is_listed(column: Any) -> bool:
     return getattr(getattr(column, "dtype", None), "categories", None) is not None
 
 
-def _check_whole(values: Sequence[Any], gaps: BoolArray, label: Any, name: str) -> None:
+def _check_whole(values: Sequence[Any], gaps: BoolArray, inverse: IntArray, label: Any, name: str) -> None:
     """A :class:`RowError` where a column has numbers that are not whole: these are measured, and no categories."""
-    for row, (value, gone) in enumerate(zip(values, gaps.tolist(), strict=True)):
+    for k, (value, gone) in enumerate(zip(values, gaps.tolist(), strict=True)):
         if not gone and isinstance(value, float | np.floating) and not float(value).is_integer():
+            row = int(np.flatnonzero(inverse == k)[0])
             rule = f"{name} must hold whole numbers or categories, got {value} in row {row}, column {label!r}"
             raise RowError(f"{rule}; put a measured quantity into bins first", row)
 

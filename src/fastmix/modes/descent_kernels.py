@@ -13,7 +13,7 @@ from numba import uint64
 from fastmix._jit import inner, njit
 from fastmix.chains.product_kernels import next_row
 
-__all__ = ["add_row", "descend", "descend_shared", "hopeful"]
+__all__ = ["add_row", "descend", "descend_shared", "fill_changes", "hopeful"]
 
 
 @njit(cache=True, nogil=True)
@@ -51,6 +51,32 @@ def descend(
                     changed = True
             if not changed:
                 break
+
+
+@njit(cache=True, nogil=True)
+def fill_changes(
+    out, x, indptr, neighbors, table_starts, row_steps, col_steps, tables, unary_starts, unary, states, incident
+):
+    """Write by how much the log-weight of x (n,) changes with each state of each variable, the others as they are.
+
+    ``out`` is laid out as ``unary``; all log-potentials must be finite.
+    """
+    around, _, factor_starts, own_steps, member_starts, members, steps, _ = incident
+    for i in range(len(states)):
+        base = unary_starts[i]
+        for s in range(states[i]):
+            value = unary[base + s]
+            for k in range(indptr[i], indptr[i + 1]):
+                value += tables[table_starts[k] + s * row_steps[k] + x[neighbors[k]] * col_steps[k]]
+            for f in range(around[i], around[i + 1]):
+                at = factor_starts[f] + s * own_steps[f]
+                for m in range(member_starts[f], member_starts[f + 1]):
+                    at += x[members[m]] * steps[m]
+                value += tables[at]
+            out[base + s] = value
+        present = out[base + x[i]]
+        for s in range(states[i]):
+            out[base + s] -= present
 
 
 @njit(cache=True, nogil=True)

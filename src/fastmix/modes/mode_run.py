@@ -13,6 +13,7 @@ from fastmix.graphs.components import label_components
 from fastmix.marginals import best_states
 from fastmix.model import MarkovRandomField
 from fastmix.model.flat import reduce_tables
+from fastmix.modes.apart import Apart
 from fastmix.modes.descents import SearchArrays, search_arrays
 from fastmix.modes.dual_messages import DualMessages
 from fastmix.modes.pattern_arrays import pattern_tables, variables_of
@@ -35,6 +36,8 @@ class ModeRun:
         Gap that is small enough.
     memory_limit : float, optional
         Bytes; half of the memory that is free by default.
+    apart : Apart, optional
+        Configurations from which the one looked for must differ; what does not is not kept.
 
     Attributes
     ----------
@@ -53,10 +56,17 @@ class ModeRun:
     """
 
     def __init__(
-        self, model: MarkovRandomField, context: Context, *, tol: float = 0.0, memory_limit: float | None = None
+        self,
+        model: MarkovRandomField,
+        context: Context,
+        *,
+        tol: float = 0.0,
+        memory_limit: float | None = None,
+        apart: Apart | None = None,
     ) -> None:
         self.model = model
         self.context = context
+        self.apart = apart
         self.clock = context.clock
         self.tol = tol
         self.memory_limit = available_memory() / 2 if memory_limit is None else memory_limit
@@ -108,7 +118,9 @@ class ModeRun:
     # -- what is found ----------------------------------------------------------------------------------------------
 
     def offer(self, states: IntArray) -> float:
-        """The log-weight of a configuration, which is kept if it is better than what there is."""
+        """The log-weight of a configuration, which is kept if it is better than what there is; -inf if not allowed."""
+        if self.apart is not None and not self.apart.allows(states):
+            return -np.inf
         log_weight = float(self.model.log_weight(states))
         if log_weight > self.log_weight:
             self.states = states.copy()
@@ -214,6 +226,17 @@ class ModeRun:
         self.count("descents")
         self.offer(row[0])
         return np.asarray(row[0])
+
+    def changes(self, states: IntArray) -> FloatArray:
+        """By how much the log-weight changes with each state of each variable, the others as in a configuration.
+
+        Aligned with the unaries of the model; what is forbidden has a large penalty.
+        """
+        from fastmix.modes.descent_kernels import fill_changes
+
+        found = np.zeros(len(self.model.log_unary))
+        fill_changes(found, states, *self.arrays)
+        return found
 
 
 def term_ranges(model: MarkovRandomField) -> tuple[FloatArray, FloatArray]:

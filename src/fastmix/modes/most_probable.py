@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
 from fastmix import _show
-from fastmix._arrays import IntArray
-from fastmix._checks import check_choice, check_positive
+from fastmix._arrays import BoolArray, FloatArray, IntArray
+from fastmix._checks import check_choice, check_count, check_positive
 from fastmix._clock import Ending, OutOfTimeError, Report
 from fastmix._context import Context, open_context
 from fastmix.errors import ResourceError
@@ -23,6 +23,7 @@ from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.modes.marginal_map import MarginalRun, as_variables, has_noise
 from fastmix.modes.mode_run import ModeRun
 from fastmix.modes.routes import check_route, find_by_route
+from fastmix.modes.solutions import SolutionRun
 from fastmix.results import Result, Status
 
 __all__ = ["MostProbableResult", "most_probable"]
@@ -48,8 +49,18 @@ class MostProbableResult(Result):
     exact : bool
         Whether no configuration has a larger log-weight, up to the rounding of sums.
     method : {"exact", "cut", "messages", "toulbar2", "expansion", "swap", "search"}
+    solutions : int array (k, n)
+        The configurations found, that of the largest weight first: fewer than asked for where there are no more, or
+        there was no time to find them.
+    log_weights : float array (k,)
+        Of the solutions.
+    upper_bounds : float array (k,)
+        No configuration that differs enough from the solutions before this one has a larger log-weight.
+    proven : bool array (k,)
+        Whether no such configuration has a larger log-weight than this one, up to the rounding of sums.
     status : Status
-        ``ok`` where the answer is exact or the gap is within the tolerance asked for, otherwise ``not_converged``.
+        ``ok`` where all solutions are exact, or their gaps within the tolerance asked for, and none is missing;
+        otherwise ``not_converged``.
     stats, provenance : mapping
     """
 
@@ -64,6 +75,15 @@ class MostProbableResult(Result):
     exact: bool
     method: str
     variables: tuple[int, ...] | None = None
+    solutions: IntArray
+    log_weights: FloatArray
+    upper_bounds: FloatArray
+    proven: BoolArray
+
+    @property
+    def gaps(self) -> FloatArray:
+        """By how much the log-weight of each solution can be below the largest beside those before it, (k,)."""
+        return np.where(self.proven, 0.0, np.maximum(self.upper_bounds - self.log_weights, 0.0))
 
     @property
     def gap(self) -> float:
@@ -73,24 +93,39 @@ class MostProbableResult(Result):
     @property
     def named_states(self) -> list[str]:
         """The name of the state of every variable; its number where states have no names, empty where summed out."""
+        return self._names_of(self.states)
+
+    @property
+    def named_solutions(self) -> list[list[str]]:
+        """The names of the states of every solution."""
+        return [self._names_of(states) for states in self.solutions]
+
+    def _names_of(self, states: IntArray) -> list[str]:
+        """The name of the state of every variable in a configuration."""
         return [
             names[state] if state >= 0 else ""
-            for names, state in zip(self.model.names_of_states(), self.states[: self.model.num_shown], strict=False)
+            for names, state in zip(self.model.names_of_states(), states[: self.model.num_shown], strict=False)
         ]
 
     def columns(self) -> dict[str, Any]:
         """Columns of :meth:`to_frame` and of a ``.csv`` file by name: of every variable its state, and its number.
 
-        Where only some variables were asked for, there are rows for these.
+        Where only some variables were asked for, there are rows for these. Several solutions follow each other, with
+        the number of the solution, from 0, and its log-weight in columns of their own.
         """
         names = self.model.names_of_variables()
-        shown = range(self.model.num_shown) if self.variables is None else self.variables
-        states = self.named_states
-        return {
-            "variable": [names[v] for v in shown],
-            "state": [states[v] for v in shown],
-            "number": self.states[list(shown)],
+        shown = list(range(self.model.num_shown) if self.variables is None else self.variables)
+        count = len(self.solutions)
+        states = self.named_solutions
+        found: dict[str, Any] = {
+            "variable": [names[v] for v in shown] * count,
+            "state": [of_one[v] for of_one in states for v in shown],
+            "number": self.solutions[:, shown].reshape(-1),
         }
+        if count == 1:
+            return found
+        numbers = np.repeat(np.arange(count), len(shown))
+        return {"solution": numbers, "log_weight": self.log_weights[numbers], **found}
 
     def title(self) -> str:
         """The method."""
@@ -99,13 +134,19 @@ class MostProbableResult(Result):
     def facts(self) -> dict[str, str]:
         """The log-weight, and by how much it can be below the largest."""
         gap = "the largest" if self.exact else f"at most {self.gap:.3g} below the largest"
-        return {"log-weight": f"{self.log_weight:.8g}, {gap}"}
+        found = {"log-weight": f"{self.log_weight:.8g}, {gap}"}
+        if len(self.solutions) > 1:
+            least = float(self.log_weights.min())
+            found["solutions"] = f"{len(self.solutions)}, {int(self.proven.sum())} proven, log-weights from {least:.8g}"
+        return found
 
     def contents(self) -> dict[str, Any]:
-        """The states, by number and by name, the log-weight and its gap, and the method."""
+        """The states, by number and by name, the log-weight and its gap, the method, and the same of all solutions."""
         names = ("states", "variables", "log_weight", "upper_bound", "gap", "exact", "method")
-        found = {name: getattr(self, name) for name in names}
+        of_solutions = ("solutions", "log_weights", "upper_bounds", "proven")
+        found = {name: getattr(self, name) for name in (*names, *of_solutions)}
         found["states"] = self.states[: self.model.num_shown]
+        found["solutions"] = self.solutions[:, : self.model.num_shown]
         found["named_states"] = self.named_states
         return found
 
@@ -125,7 +166,10 @@ class MostProbableResult(Result):
 
     def __repr__(self) -> str:
         gap = "exact" if self.exact else f"gap={self.gap:.3g}"
-        return f"MostProbableResult(log_weight={self.log_weight:.8g}, {gap}, method={self.method!r}, {self.model})"
+        more = f"{len(self.solutions)} solutions, " if len(self.solutions) > 1 else ""
+        return (
+            f"MostProbableResult(log_weight={self.log_weight:.8g}, {gap}, {more}method={self.method!r}, {self.model})"
+        )
 
 
 def most_probable(
@@ -135,6 +179,8 @@ def most_probable(
     variables: Sequence[int | str] | None = None,
     method: str = "auto",
     tol: float = 0.0,
+    num_solutions: int = 1,
+    min_distance: int = 1,
     memory_limit: float | None = None,
     seed: int | None = None,
     time_limit: float | None = None,
@@ -164,6 +210,11 @@ def most_probable(
         a gap toulbar2 where it is installed, expansion or swap moves where these fit, and a search.
     tol : float
         Gap at which the answer is good enough, in units of the log-weight; a search goes on until then.
+    num_solutions : int
+        How many configurations to find, at most: the best one, then each time the best of those that differ enough
+        from all before. Not together with ``variables``.
+    min_distance : int
+        In how many variables any two of them must differ, at least; at 1 they are the best ones there are.
     memory_limit : float, optional
         Bytes of exact inference, half of the memory that is free by default; positive.
     seed : int, optional
@@ -202,6 +253,11 @@ def most_probable(
     are computed here. A proof of it counts where rounding cannot hide more than 1e-6, or ``tol`` if that is larger;
     otherwise the gap says so.
 
+    Several solutions with ``min_distance=1`` take two runs through the junction tree each (Nilsson 1998, Yanover and
+    Weiss 2004). With a larger distance the tree has counters of differences, one for each solution before; where that
+    does not fit, and where the junction tree does not, ``auto`` asks toulbar2 if it is installed, and then searches
+    with prices on agreement, which bound from above what is left (Batra et al. 2012).
+
     Examples
     --------
     >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
@@ -209,48 +265,129 @@ def most_probable(
     MostProbableResult(log_weight=1.7, exact, method='cut', MarkovRandomField(3 variables of 2 states, 2 edges))
     >>> most_probable(model, variables=[2]).states.tolist()
     [-1, -1, 1]
+    >>> most_probable(model, num_solutions=3).solutions.tolist()
+    [[1, 1, 1], [0, 0, 0], [1, 1, 0]]
     """
     check_model(model)
     check_route(method)
+    num_solutions = check_count("num_solutions", num_solutions, least=1)
+    min_distance = check_count("min_distance", min_distance, least=1)
     wanted = None if variables is None else as_variables(model, variables)
     if wanted is None and has_noise(model):
         wanted = tuple(range(model.num_shown))
     if wanted is not None:
         check_choice("method", method, ("auto", "exact", "search"))
+        if num_solutions > 1:
+            raise ValueError(
+                f"num_solutions must be 1 where variables are summed out, got {num_solutions}; leave out variables"
+            )
     tol = check_positive("tol", tol, "number", or_zero=True)
     if memory_limit is not None:
         memory_limit = check_positive("memory_limit", memory_limit, "number of bytes")
-    options = {"method": method, "tol": tol, "memory_limit": memory_limit, "variables": wanted}
+    options: dict[str, Any] = {"method": method, "tol": tol, "memory_limit": memory_limit, "variables": wanted}
+    if num_solutions > 1:
+        options |= {"num_solutions": num_solutions, "min_distance": min_distance}
     with open_context(
         "most probable", model, evidence=evidence, seed=seed, time_limit=time_limit, progress=progress, options=options
     ) as context:
         if wanted is not None:
             return context.finish(_maximize_some(model, wanted, method, context, tol, memory_limit))
-        run: ModeRun | None = None
-        used = "search"
-        with Ending() as ending:
-            reduction = _reduce(model, context)
-            run = ModeRun(reduction.model, context, tol=tol, memory_limit=memory_limit)
-            used = find_by_route(method, run)
-        if run is None or run.states is None:
-            if ending.interrupted:
-                context.raise_nothing(ending.by)
-            raise ResourceError(
-                "no configuration of positive probability was found within the time limit, "
-                f"{context.clock.limit:g} s; allow a longer time_limit"
+        if num_solutions > 1:
+            return context.finish(
+                _find_several(model, method, context, tol, memory_limit, (num_solutions, min_distance))
             )
-        result = MostProbableResult(
-            model=model,
-            states=reduction.expand_states(run.states),
-            log_weight=run.log_weight,
-            upper_bound=run.log_weight if run.is_exact else max(run.log_weight, run.upper_bound),
-            exact=run.is_exact,
-            method="search" if ending.interrupted else used,
-            status=_verdict(run, ending),
-            stats={"stopped_by": _stopped_by(run, ending), "moves": run.moves, **run.stats},
-            provenance={"options": run.engines},
-        )
-        return context.finish(result)
+        return context.finish(_find_one(model, method, context, tol, memory_limit))
+
+
+def _find_one(
+    model: MarkovRandomField, method: str, context: Context, tol: float, memory_limit: float | None
+) -> MostProbableResult:
+    """The most probable configuration, without seconds and provenance."""
+    run: ModeRun | None = None
+    used = "search"
+    with Ending() as ending:
+        reduction = _reduce(model, context)
+        run = ModeRun(reduction.model, context, tol=tol, memory_limit=memory_limit)
+        used = find_by_route(method, run)
+    if run is None or run.states is None:
+        _raise_nothing(context, ending)
+    states = reduction.expand_states(run.states)
+    bound = run.log_weight if run.is_exact else max(run.log_weight, run.upper_bound)
+    return MostProbableResult(
+        model=model,
+        states=states,
+        log_weight=run.log_weight,
+        upper_bound=bound,
+        exact=run.is_exact,
+        method="search" if ending.interrupted else used,
+        status=_verdict(run, ending),
+        stats={"stopped_by": _stopped_by(run, ending), "moves": run.moves, **run.stats},
+        provenance={"options": run.engines},
+        **_as_solutions(states, run.log_weight, bound, run.is_exact),
+    )
+
+
+def _find_several(
+    model: MarkovRandomField,
+    method: str,
+    context: Context,
+    tol: float,
+    memory_limit: float | None,
+    asked: tuple[int, int],
+) -> MostProbableResult:
+    """As many of the most probable configurations as asked for, as far apart, without seconds and provenance."""
+    run: SolutionRun | None = None
+    used = "search"
+    with Ending() as ending:
+        reduction = _reduce(model, context)
+        counted = np.flatnonzero(reduction.variables < model.num_shown)
+        run = SolutionRun(
+            reduction.model, counted, context, tol=tol, memory_limit=memory_limit, num_solutions=asked[0],
+            min_distance=asked[1],
+        )  # fmt: skip
+        used = run.run(method)
+    if run is None or not run.found:
+        _raise_nothing(context, ending)
+    found = run.ranked()
+    first = found[0]
+    is_whole = run.is_complete or len(found) == asked[0]
+    is_good = is_whole and all(one.is_exact or one.upper_bound - one.log_weight <= tol for one in found)
+    states = reduction.expand_states(np.array([one.states for one in found]))
+    return MostProbableResult(
+        model=model,
+        states=states[0],
+        log_weight=first.log_weight,
+        upper_bound=first.log_weight if first.is_exact else first.upper_bound,
+        exact=first.is_exact,
+        method="search" if ending.interrupted else used,
+        solutions=states,
+        log_weights=np.array([one.log_weight for one in found]),
+        upper_bounds=np.array([one.log_weight if one.is_exact else one.upper_bound for one in found]),
+        proven=np.array([one.is_exact for one in found]),
+        status=Status.INTERRUPTED if ending.interrupted else Status.OK if is_good else Status.NOT_CONVERGED,
+        stats={"stopped_by": ending.by, "moves": run.moves, **run.stats},
+        provenance={"options": run.engines},
+    )
+
+
+def _raise_nothing(context: Context, ending: Ending) -> NoReturn:
+    """Raise the error of a call that ended before there was any configuration."""
+    if ending.interrupted:
+        context.raise_nothing(ending.by)
+    raise ResourceError(
+        "no configuration of positive probability was found within the time limit, "
+        f"{context.clock.limit:g} s; allow a longer time_limit"
+    )
+
+
+def _as_solutions(states: IntArray, log_weight: float, upper_bound: float, exact: bool) -> dict[str, Any]:
+    """The fields of a result on its solutions, where there is one."""
+    return {
+        "solutions": states[None],
+        "log_weights": np.array([log_weight]),
+        "upper_bounds": np.array([upper_bound]),
+        "proven": np.array([exact]),
+    }
 
 
 def _maximize_some(
@@ -292,6 +429,7 @@ def _maximize_some(
         method=used,
         status=Status.INTERRUPTED if ending.interrupted else Status.OK if is_good else Status.NOT_CONVERGED,
         stats={"stopped_by": ending.by, "moves": run.moves},
+        **_as_solutions(states, run.log_weight, max(run.log_weight, run.upper_bound), run.is_exact),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -96,11 +97,11 @@ def check_route(name: object) -> None:
     check_choice("method", name, ("auto", *ROUTES))
 
 
-def find_by_route(name: str, run: ModeRun) -> str:
+def find_by_route(name: str, run: ModeRun, *, without: Collection[str] = ()) -> str:
     """The name of the route by which a configuration was found: the one asked for, or that with which ``auto`` ended.
 
     All begin with the best states of the unaries and, but for a cut, which is fast, with a descent from there, so that
-    there is an answer when the time is over.
+    there is an answer when the time is over. ``auto`` leaves out the routes ``without``.
     """
     if not run.model.num_variables:
         run.settle(np.zeros(0, dtype=np.int64))
@@ -114,6 +115,8 @@ def find_by_route(name: str, run: ModeRun) -> str:
             ROUTES[name].find(run)
         return name
     for candidate in AUTO_ORDER[:-1]:
+        if candidate in without:
+            continue
         route = ROUTES[candidate]
         if candidate != "cut":
             run.start_descent()

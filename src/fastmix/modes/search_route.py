@@ -7,10 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from fastmix._arrays import FloatArray
+from fastmix._clock import OutOfTimeError
 from fastmix.chains.cpu import CpuChains
+from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField
 from fastmix.model.forms import ising_form
 from fastmix.modes.allowed import find_allowed, penalty
+from fastmix.modes.blocks import BlockSearch
 from fastmix.modes.cooling import cool_spins
 from fastmix.modes.descents import find_modes
 from fastmix.modes.message_route import tighten
@@ -23,6 +26,7 @@ from fastmix.modes.tuning import (
     MAX_STATES_OF_CHAINS,
     NUM_CHAINS,
     NUM_TEMPERATURES,
+    SHARE_OF_BLOCK_PLAN,
     SHARE_OF_MESSAGES,
     SWEEPS_PER_TEMPERATURE,
     UPDATES_PER_CALL,
@@ -73,7 +77,7 @@ class SearchRoute:
             self._cool_chains(run)
 
     def _cool_chains(self, run: ModeRun) -> None:
-        """Cool chains down, each time for longer, and descend from where they end.
+        """Cool chains down, each time for longer, descend from where they end, and move blocks from the best end.
 
         What is forbidden has a penalty: chains could not get around it otherwise.
         """
@@ -87,6 +91,7 @@ class SearchRoute:
         scales = _inverse_temperatures(model)
         num_sweeps = SWEEPS_PER_TEMPERATURE
         num_rounds = 0
+        blocks = _block_search(run)
         while not run.is_over:
             num_rounds += 1
             clock.report(num_rounds, None, "rounds")
@@ -96,11 +101,14 @@ class SearchRoute:
                 self._sweep(run, chains, num_sweeps)
                 if clock.past():
                     break
-            for states in np.ascontiguousarray(chains.get_states()):
+            ends = np.ascontiguousarray(chains.get_states(), dtype=np.int64)
+            for states in ends:
                 run.cross(run.descend(states))
                 if clock.past():
                     break
             run.count("rounds of annealing")
+            if blocks is not None and not run.is_over:
+                blocks.go_on(max(ends, key=blocks.moves.value))
             if clock.used() < 0.1 * (clock.limit or np.inf):
                 num_sweeps *= 4
         run.stats["num_annealing_sweeps"] = num_sweeps * NUM_TEMPERATURES
@@ -113,6 +121,16 @@ class SearchRoute:
             chains.sweep(min(sweeps_per_call, num_sweeps - start))
             if run.clock.past():
                 break
+
+
+def _block_search(run: ModeRun) -> BlockSearch | None:
+    """A search by moves of blocks; None for models that share tables, and where there is no room or time for one."""
+    if run.model.shared_tables is not None:
+        return None
+    try:
+        return BlockSearch(run, run.clock.part(SHARE_OF_BLOCK_PLAN))
+    except (OutOfTimeError, ResourceError):
+        return None
 
 
 def _num_chains(model: MarkovRandomField) -> int:

@@ -75,6 +75,10 @@ class Toulbar2Route:
         present = None if run.states is None else costs.of_states(factors, run.states)
         seed = run.context.seed_of("toulbar2") % 2**31
         network = Network(list(factors.num_states), costs.functions(factors), present, seed)
+        if run.apart is not None:
+            network = network._replace(
+                counted=run.apart.counted.tolist(), apart=run.apart.states.tolist(), distance=run.apart.distance
+            )
         try:
             outcome = _minimize(network, run)
         except EngineError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,12 +29,21 @@ class Network(NamedTuple):
     upper_bound : int or None
         Only configurations of a smaller cost are looked for.
     seed : int
+    counted : sequence of int
+        Numbers of the variables in which the configuration must differ from those of ``apart``.
+    apart : sequence of sequences of int
+        Configurations of all variables.
+    distance : int
+        In how many of the counted variables it must differ from each of them.
     """
 
     num_states: list[int]
     functions: list[tuple[tuple[int, ...], FloatArray]]
     upper_bound: int | None
     seed: int
+    counted: Sequence[int] = ()
+    apart: Sequence[Sequence[int]] = ()
+    distance: int = 0
 
 
 class Outcome(NamedTuple):
@@ -86,6 +96,8 @@ def _add_functions(wcsp: Any, network: Network, forbidden: int) -> None:
     """Add the variables and the functions of a network to an empty problem."""
     for number, count in enumerate(network.num_states):
         wcsp.makeEnumeratedVariable(f"x{number}", 0, count - 1)
+    for states in network.apart:
+        _add_differences(wcsp, network, states)
     for scope, costs in network.functions:
         if len(scope) == 0:
             wcsp.postNullaryConstraint(float(costs[0]))
@@ -94,6 +106,16 @@ def _add_functions(wcsp: Any, network: Network, forbidden: int) -> None:
             post(*scope, costs.tolist(), False)
         else:
             _add_large_function(wcsp, network.num_states, scope, costs, forbidden)
+
+
+def _add_differences(wcsp: Any, network: Network, states: Sequence[int]) -> None:
+    """Ask that enough variables differ from a configuration: a linear constraint on their other states."""
+    words = [str(network.distance)]
+    for v in network.counted:
+        others = [state for state in range(network.num_states[v]) if state != states[v]]
+        words.append(str(len(others)))
+        words += [f"{state} 1" for state in others]
+    wcsp.postKnapsackConstraint(list(network.counted), " ".join(words), kp=True)
 
 
 def _add_large_function(

@@ -7,17 +7,20 @@ sums are known. What compiled code uses stands in the files of the kernels.
 from __future__ import annotations
 
 __all__ = [
-    "ARCS_PER_CALL", "BUCKET_BYTES_PER_ENTRY", "BUCKET_SECONDS_PER_ENTRY", "CHOICES_PER_SECOND", "COLDEST",
-    "COLDEST_SPINS", "COST_ROUNDING", "COUPLING_TOLERANCE", "DESCENT_SECONDS", "DUAL_WINDOW", "ENTRIES_PER_CALL",
-    "ENTRIES_PER_SECOND", "FEW_SWEEPS_PER_CALL", "FIRST_SWEEPS_OF_SPINS", "HOTTEST", "HOTTEST_SPINS", "LEAST_DUAL_GAIN",
-    "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "LEAST_MOVE_GAIN", "LOOKS_PER_CALL", "MAX_CHECKED_NUMBERS",
-    "MAX_CONSTANT_STARTS", "MAX_COST_ENTRIES", "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES", "MAX_LATTICE_ROOM",
-    "MAX_LATTICE_STEPS", "MAX_MODES", "MAX_OPEN_CASES", "MAX_RESTARTS", "MAX_SHARE_OF_READ", "MAX_STATES_OF_CHAINS",
+    "ARCS_PER_CALL", "BLOCK_BITS_LADDER", "BLOCK_MOVES", "BUCKET_BYTES_PER_ENTRY", "BUCKET_SECONDS_PER_ENTRY",
+    "CHOICES_PER_SECOND", "CLIMBS_PER_START", "COLDEST", "COLDEST_SPINS", "COST_ROUNDING", "COUPLING_TOLERANCE",
+    "DESCENT_SECONDS", "DUAL_WINDOW", "ENTRIES_PER_CALL", "ENTRIES_PER_SECOND", "FEW_BLOCK_MOVES",
+    "FEW_SWEEPS_PER_CALL", "FIRST_SWEEPS_OF_SPINS", "HOTTEST", "HOTTEST_SPINS", "LEAST_BLOCK_BITS", "LEAST_DUAL_GAIN",
+    "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "LEAST_MOVE_GAIN", "LOOKS_PER_CALL", "MAX_BAG_ENTRIES",
+    "MAX_BLOCK_ENTRIES", "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS", "MAX_COST_ENTRIES", "MAX_DESCENT_SWEEPS",
+    "MAX_DUAL_PASSES", "MAX_LATTICE_ROOM", "MAX_LATTICE_STEPS", "MAX_MODES", "MAX_OPEN_CASES", "MAX_POLISHES",
+    "MAX_PRICE_ROUNDS", "MAX_REGION_SHARE", "MAX_RESTARTS", "MAX_SHARE_OF_READ", "MAX_STATES_OF_CHAINS",
     "MAX_SUM_OF_COSTS", "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "METRIC_SLACK", "MIN_TOULBAR2_SECONDS",
-    "NEGLIGIBLE_MISS", "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "READS_PER_LENGTH", "REHEATED",
-    "SHARE_BEFORE_HURRY", "SHARE_OF_CHECK", "SHARE_OF_CLIMBS", "SHARE_OF_DOUBTFUL_ELIMINATION", "SHARE_OF_ELIMINATION",
-    "SHARE_OF_ELIMINATION_OF_SOME", "SHARE_OF_EXPANSION", "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "SHARE_OF_TOULBAR2",
-    "STEPS_OF_SIMPLE_TABLES", "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
+    "MOST_BLOCK_BITS", "NEGLIGIBLE_MISS", "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "READS_PER_LENGTH", "REHEATED",
+    "SHARE_BEFORE_HURRY", "SHARE_OF_BLOCK_PLAN", "SHARE_OF_CHECK", "SHARE_OF_CLIMBS", "SHARE_OF_DOUBTFUL_ELIMINATION",
+    "SHARE_OF_ELIMINATION", "SHARE_OF_ELIMINATION_OF_SOME", "SHARE_OF_EXPANSION", "SHARE_OF_FIRST_SOLUTION",
+    "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "SHARE_OF_PRICED_SEARCH", "SHARE_OF_TOULBAR2", "STEPS_OF_SIMPLE_TABLES",
+    "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
 ]  # fmt: skip
 
 # -- mode_run.py ----------------------------------------------------------------------------------------------------
@@ -179,3 +182,36 @@ SHARE_OF_ELIMINATION_OF_SOME = 0.4
 SHARE_OF_CLIMBS = 0.3
 #: Cases that wait at most while one after another is branched on: some 100 MB. Not measured.
 MAX_OPEN_CASES = 500_000
+
+# -- solutions.py ----------------------------------------------------------------------------------------------------
+
+#: Share of the time left for the best solution, where several are asked for one by one. Not measured.
+SHARE_OF_FIRST_SOLUTION = 0.5
+#: Prices that are tried for a solution, each by a search of its own: each halves the range. Not measured.
+MAX_PRICE_ROUNDS = 12
+#: Share of the time left of a solution for the search at one price. Not measured.
+SHARE_OF_PRICED_SEARCH = 0.3
+#: Changes of single variables at most that make a solution better. Not measured.
+MAX_POLISHES = 100
+
+# -- blocks.py. `benchmarks/blocks.py` has values of drawn families of models -----------------------------------------
+
+#: Bits of the entries of a table at most in the first moves of a climb, and how many more in those after it.
+LEAST_BLOCK_BITS = 6.0
+BLOCK_BITS_LADDER = (0.0, 3.0, 6.0, 9.0)
+#: Bits of the entries of a table at most in any move.
+MOST_BLOCK_BITS = 20.0
+#: Entries of all tables of a move together, at most: about a tenth of a second, and 32 MB.
+MAX_BLOCK_ENTRIES = 1 << 22
+#: Variables in all cliques of an order together, at most: a second of planning. Not measured.
+MAX_BAG_ENTRIES = 2_000_000
+#: Moves in a row without a gain that end one step of a climb.
+BLOCK_MOVES = 6
+#: The same for moves of the largest blocks.
+FEW_BLOCK_MOVES = 3
+#: Climbs from the best configuration with a region drawn anew, for each that begins elsewhere.
+CLIMBS_PER_START = 4
+#: Share of the variables that are drawn anew, at most.
+MAX_REGION_SHARE = 0.1
+#: Share of the time left for an order of elimination, and its cliques. Not measured.
+SHARE_OF_BLOCK_PLAN = 0.2

@@ -261,7 +261,8 @@ class _Fit:
         total = 0.0
         for table, before in zip(network.tables, self.prior, strict=True):
             used = before > 0.0
-            total += float((before[used] * np.log(table[used])).sum())
+            with np.errstate(divide="ignore"):  # a network to begin with may have zeros, which the prior forbids
+                total += float((before[used] * np.log(table[used])).sum())
         return total
 
     def _first_tables(self) -> list[FloatArray]:
