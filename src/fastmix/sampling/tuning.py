@@ -25,7 +25,7 @@ __all__ = [
     "MISSED_SIGMAS", "MODES_SHARE", "MODES_SHARE_OF_ANNEALING", "NO_VARIATION", "NUM_BATCHES", "NUM_CHAINS",
     "NUM_SWEEPS", "PAIRS_EVERY", "PAIR_SHARE", "PHASE_LADDERS", "PHASE_ROUNDING", "PLANNING_MARGIN", "REJECTION",
     "RESAMPLING_SPREAD", "ROUND_UPDATES", "RUN_SHARE", "SAME_PHASE", "SCOUT_CHAINS", "SCOUT_SHARE", "SETTLED_ROUNDS",
-    "SHARED_CHAINS", "SHARED_LANES", "SHOWN_STATES", "SNAPSHOT_SECONDS", "STARTS_SHARE", "SUM_CHUNK_ENTRIES",
+    "SHARED_CHAINS", "SHARED_LANES", "SHOWN_STATES", "SNAPSHOT_SECONDS", "STARTS_SHARE",
     "SUM_SECONDS", "SWINGS_SHARE", "TEMPERED_BURN_SHARE", "TEMPERED_NUM_SWEEPS", "UNSEEN", "UPDATES_BETWEEN_CHECKS",
     "UPDATES_PER_BATCH", "VISIT_SECONDS", "WEIGHT_SHARES",
 ]  # fmt: skip
@@ -91,9 +91,10 @@ BURN_SHARE = 0.1
 #: Planned sweeps over those that fit the time that is left: the clock then ends them. Not measured.
 PLANNING_MARGIN = 1.05
 
-#: Seconds to take the sum of a state and a chain and to add it to the statistics, when its memory is first touched.
+#: Seconds to take the sum of a state and a chain, to add it to the statistics, whose memory is first touched then, and to
+#: judge it: measured on a busy machine with 26 million of them.
 #: Checked by benchmarks/limits.py.
-SUM_SECONDS = 4e-8
+SUM_SECONDS = 1e-7
 
 #: Share of a time limit that pairs of states of edges have in any case. Not measured.
 PAIR_SHARE = 0.05
@@ -124,9 +125,6 @@ SWINGS_SHARE = 0.1
 MIN_MODE_OVERLAP = 0.5
 
 # -- diagnostics.py: standard errors and verdicts --------------------------------------------------------------------
-
-#: Numbers that sums of squares work on at once: temporaries of 2 MiB stay in the cache. Not measured.
-SUM_CHUNK_ENTRIES = 1 << 18
 
 #: Batch means that differ by less than this differ by rounding alone.
 NO_VARIATION = 1e-12
