@@ -195,6 +195,13 @@ class Chains(ABC):
         else:
             self.load_shared(model.weight_parameters, model.shared_tables)
 
+    def load_sets(self, thetas: ArrayLike, tables: SharedTables | None, coefficients: ArrayLike | None = None) -> None:
+        """Load mixtures of parameters: with shared ``tables`` by :meth:`load_shared`, otherwise by :meth:`load`."""
+        if tables is None:
+            self.load(thetas, coefficients)
+        else:
+            self.load_shared(thetas, tables, coefficients)
+
     def _read_sets(self, thetas: ArrayLike, coefficients: ArrayLike | None) -> ParameterSets:
         """Parameter sets from the arguments of :meth:`load`, whose shapes are checked."""
         if self.sets.source is thetas:
@@ -204,6 +211,8 @@ class Chains(ABC):
     def _read_shared(self, thetas: ArrayLike, tables: SharedTables, coefficients: ArrayLike | None) -> ParameterSets:
         """Parameter sets from the arguments of :meth:`load_shared`, whose shapes are checked."""
         num_weights = tables.use.num_edges * (1 if tables.next_weights is None else 2)
+        if self.sets.source is thetas and self.sets.tables is tables:
+            return self._checked_sets(self.sets.scaled(coefficients), self.sets.thetas.shape[1])
         sets = ParameterSets.of(thetas, coefficients, tables)
         return self._checked_sets(sets, int(self.structure.unary_offsets[-1]) + num_weights)
 

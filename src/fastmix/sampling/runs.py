@@ -81,7 +81,7 @@ class ChainRun:
         self.draws: list[NDArray[Any]] = []
         self.num_draws = method.num_draws
         self.averages_conditionals = method.estimator == "rao-blackwell"
-        self.pairs = np.zeros(len(model.log_pairwise)) if edges else None
+        self.pairs = np.zeros(int(model.pairwise_offsets[-1])) if edges else None
         self.fills_time = False
         self.fills_burn_in = False
         self.following: Callable[[], Chains] | None = None

@@ -91,8 +91,8 @@ BURN_SHARE = 0.1
 #: Planned sweeps over those that fit the time that is left: the clock then ends them. Not measured.
 PLANNING_MARGIN = 1.05
 
-#: Seconds to take the sum of a state and a chain, to add it to the statistics, whose memory is first touched then, and to
-#: judge it: measured on a busy machine with 26 million of them.
+#: Seconds to take the sum of a state and a chain, to add it to the statistics, whose memory is first touched then, and
+#: to judge it: measured on a busy machine with 26 million of them.
 #: Checked by benchmarks/limits.py.
 SUM_SECONDS = 1e-7
 
