@@ -560,7 +560,7 @@ class DrawResult(InferenceResult):
     @staticmethod
     def pair_frequencies(model: MarkovRandomField, states: NDArray[np.int64]) -> FloatArray:
         """Relative frequency of every pair of states of every edge in configurations (num_draws, n)."""
-        counts = np.zeros(len(model.log_pairwise))
+        counts = np.zeros(int(model.pairwise_offsets[-1]))
         i, j = model.edges.T
         rows = max(1, _ENTRIES_AT_ONCE // max(1, model.num_edges))
         for first in range(0, len(states), rows):

@@ -16,6 +16,7 @@ from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.inputs import image_edges
 from fastmix.projection.edges import edge_costs
+from oracle import convex
 from strategies import Shared
 
 LABELS = 6
@@ -65,6 +66,36 @@ def test_projections(norm: Any, twins: Shared) -> None:
     assert ours.squared_distance == pytest.approx(theirs.squared_distance, rel=1e-6, abs=1e-6)
     np.testing.assert_allclose(ours.model.log_pairwise, theirs.model.log_pairwise, atol=2e-3)
     np.testing.assert_array_equal(ours.model.log_unary, theirs.model.log_unary)
+
+
+@pytest.mark.parametrize("dependency", ["range", "linf"])
+@pytest.mark.parametrize("norm", ["inf", "spectral"])
+@pytest.mark.parametrize("seed", strategies.seeds(12, quick=3))
+def test_projections_are_those_of_a_convex_solver(norm: Any, dependency: Any, seed: int) -> None:
+    """Two patterns, turned on some edges, with weights of their own on all edges, of either sign."""
+    rng = np.random.default_rng([seed, 35])
+    n, edges = convex.GRAPHS[str(rng.choice(sorted(convex.GRAPHS)))]
+    count = int(rng.integers(2, 5))
+    states = np.arange(count)
+    distance = -np.minimum(np.abs(np.subtract.outer(states, states)), 2.0)
+    patterns = [np.eye(count), distance, rng.normal(size=(count, count))]
+    chosen = rng.choice(len(patterns), 2, replace=False)
+    turned = rng.random(len(edges)) < 0.5
+    weights = rng.normal(scale=1.5, size=len(edges))
+    model = MarkovRandomField.from_patterns(
+        rng.normal(size=(n, count)),
+        [edge[::-1] if turn else edge for edge, turn in zip(edges, turned, strict=True)],
+        [patterns[k] for k in chosen],
+        rng.integers(0, 2, len(edges)),
+        weights,
+    )
+    assert model.shared_tables is not None
+    found = project(model, norm_bound=0.7, norm=norm, dependency=dependency, tol=1e-7, max_iter=100_000)
+    assert "log_pairwise" not in vars(found.model)
+    expected, tables = convex.solve(in_full(model), 0.7, norm, dependency)
+    assert found.squared_distance == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    np.testing.assert_allclose(found.model.log_pairwise, tables, rtol=0, atol=5e-3)
+    assert convex.norm_of_model(model, found.model.log_pairwise, norm, dependency) <= 0.7 + 1e-9
 
 
 @pytest.mark.parametrize("pattern", [1.0, DISTANCE, UNEVEN], ids=["potts", "truncated", "uneven"])

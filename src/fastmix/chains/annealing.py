@@ -11,6 +11,7 @@ from fastmix.chains.base import Chains
 from fastmix.chains.cpu import CpuChains
 from fastmix.chains.place import GPU_REFUSALS, place_after_refusal, place_on_gpu
 from fastmix.model import MarkovRandomField
+from fastmix.model.shared import SharedTables
 from fastmix.model.structure import Structure
 
 __all__ = ["Annealing", "make_pool", "systematic"]
@@ -18,6 +19,8 @@ __all__ = ["Annealing", "make_pool", "systematic"]
 
 class Annealing:
     """Chains that go from one mixture ``coefficients @ thetas`` of parameters to the next, with their weights.
+
+    With shared ``tables`` the thetas are unaries and weights of their patterns (:meth:`Chains.load_shared`).
 
     Without resampling the mean of ``exp(log_weights)`` (C,) is an unbiased estimate of the ratio of the normalizers at
     the present and at the first model, if the chains are exact draws from the first: annealed importance sampling
@@ -28,14 +31,23 @@ class Annealing:
     independent then). Chains fall into ``populations`` groups, one after another, that are resampled on their own.
     """
 
-    def __init__(self, chains: Chains, thetas: FloatArray, coefficients: ArrayLike, *, populations: int = 1) -> None:
+    def __init__(
+        self,
+        chains: Chains,
+        thetas: FloatArray,
+        coefficients: ArrayLike,
+        *,
+        populations: int = 1,
+        tables: SharedTables | None = None,
+    ) -> None:
         self.chains = chains
         self.thetas = thetas
+        self.tables = tables
         self.here = np.asarray(coefficients, dtype=np.float64)
         self.log_weights = np.zeros(chains.num_chains)
         self.log_ratio = np.zeros(populations)
         self.log_variance = np.zeros(populations)
-        chains.load(thetas, self.here[None])
+        chains.load_sets(thetas, tables, self.here[None])
 
     def move(self, there: ArrayLike, num_sweeps: int = 1, *, rng: np.random.Generator | None = None) -> None:
         """Move the chains to other coefficients and sweep there; with a generator, resample them first."""
@@ -49,7 +61,7 @@ class Annealing:
             self.log_ratio += log_means
             self.log_weights[...] = 0.0
         self.here = target
-        self.chains.load(self.thetas, target[None])
+        self.chains.load_sets(self.thetas, self.tables, target[None])
         for _ in range(num_sweeps):
             self.chains.clock.check()
             self.chains.sweep(1)

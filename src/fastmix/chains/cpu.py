@@ -28,6 +28,7 @@ from fastmix.chains.tuning import (
     MIN_LAYER,
     MIN_SIDE_BY_SIDE,
     MIN_SIDE_BY_SIDE_FOUR,
+    SUM_CHUNK_ENTRIES,
 )
 from fastmix.model.shared import SharedTables
 from fastmix.model.structure import Structure
@@ -592,11 +593,16 @@ class CpuChains(HostChains):
 
     def _move_sums(self) -> None:
         """Add the 32-bit sums of all blocks to the totals, in the order of the variables."""
+        chunk = max(1, SUM_CHUNK_ENTRIES // max(1, self.num_chains))
         for block in self.blocks:
-            sums = block.sums
-            if not self._side_by_side:
-                sums = sums[:, self._sum_places].T if self.kernel == "product" else sums.T
-            self._totals[:, block.first : block.first + block.width] += sums
+            totals = self._totals[:, block.first : block.first + block.width]
+            for first in range(0, len(totals), chunk):
+                rows = slice(first, first + chunk)
+                if self._side_by_side:
+                    totals[rows] += block.sums[rows]
+                else:
+                    places = self._sum_places[rows] if self.kernel == "product" else rows
+                    totals[rows] += block.sums[:, places].T
             block.sums[...] = 0
 
     @cached_property

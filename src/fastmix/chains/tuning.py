@@ -61,6 +61,7 @@ __all__ = [
     "SHARED_COLOR_THREADS",
     "SHARED_STEP_SECONDS",
     "SHARED_UPDATES_PER_STEP",
+    "SUM_CHUNK_ENTRIES",
     "TERM_BYTES",
     "USABLE_MEMORY",
 ]
@@ -78,6 +79,12 @@ DEVICE_UPDATES_PER_STEP = 2e10
 SHARED_UPDATES_PER_STEP = 1e9
 #: Seconds that a call should take where workers make the sweeps. Not measured: see above.
 SHARED_STEP_SECONDS = 1.0
+
+# -- base.py, cpu.py, diagnostics of sampling: sums of all states and chains ------------------------------------------
+
+#: Numbers that are worked on at once: temporaries of 2 MiB stay in the cache, and need no new memory. Not measured by a
+#: script: sums of 6 million states and 4 chains took half the time.
+SUM_CHUNK_ENTRIES = 1 << 18
 
 # -- cpu.py: the choice of kernels, and blocks ------------------------------------------------------------------------
 

@@ -370,8 +370,11 @@ def _with_changes(reduction: Reduction, projected: MarkovRandomField) -> MarkovR
     original = move_constants(reduction.original)
     small = reduction.model
     unary = original.log_unary.copy()
-    pairwise = original.log_pairwise.copy()
     unary[reduction.unary_positions] += projected.log_unary - small.log_unary
+    shared = None if projected.shared_tables is None else reduction.expand_tables(projected.shared_tables)
+    if shared is not None:
+        return original.replace(log_unary=unary, shared_tables=shared)
+    pairwise = original.log_pairwise.copy()
     if not small.num_factors:
         pairwise[reduction.pairwise_positions] = projected.log_pairwise
         return original.replace(log_unary=unary, log_pairwise=pairwise)
@@ -418,8 +421,11 @@ def _weigh(model: MarkovRandomField, projected: MarkovRandomField, run: SampleRe
     if states is None:
         affordable = max(2, MAX_WEIGHED_STATES // max(1, model.num_variables, model.num_edges // 4))
         states = run.states[:affordable]
-    difference = model.with_parameters(model.parameters - projected.parameters)  # log-weights are linear in them
-    log_weights = np.ravel(difference.log_weight(states))
+    if model.shared_tables is None:
+        difference = model.with_parameters(model.parameters - projected.parameters)  # log-weights are linear in them
+        log_weights = np.ravel(difference.log_weight(states))
+    else:
+        log_weights = np.ravel(model.log_weight(states)) - np.ravel(projected.log_weight(states))
     weights = np.exp(log_weights - log_weights.max())
     return _Weights(len(weights), float(weights.sum() ** 2 / (weights @ weights)))
 

@@ -48,9 +48,9 @@ WEAK_DEPENDENCIES = 2.3
 STRONG_DEPENDENCIES = 3.0
 
 #: Span of the log-unaries on average, beyond which Gibbs sampling beats cluster moves: with two states, and with more.
-#: Measured by benchmarks/choice.py.
+#: Measured by benchmarks/choice.py, and by benchmarks/wide_unaries.py on models drawn at random.
 WIDE_UNARIES_OF_TWO_STATES = 0.7
-WIDE_UNARIES = 1.5
+WIDE_UNARIES = 1.0
 
 #: Variables up to which there is time for a certificate of the width. Not measured.
 MAX_WIDTH_VARIABLES = 100_000

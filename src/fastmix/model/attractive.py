@@ -6,7 +6,7 @@ Cluster moves, minimum cuts and couplings from the past work on models that have
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,9 @@ from fastmix.model.tuning import FORM_TOLERANCE
 
 __all__ = ["AttractiveForm", "attractive_form", "flipped_entries", "is_attractive"]
 
-# Forms that have been found, kept as long as their models are in use: finding one takes half a second for 2.5 million
-# edges.
-_FORMS: WeakKeyDictionary[MarkovRandomField, AttractiveForm] = WeakKeyDictionary()
+# Forms that have been found, by the identity of their models, and kept as long as these are in use: finding one takes
+# half a second for 2.5 million edges. The hash of a model would take longer where its tables are shared.
+_FORMS: dict[int, tuple[ref[MarkovRandomField], AttractiveForm]] = {}
 
 
 def is_attractive(model: MarkovRandomField) -> bool:
@@ -69,11 +69,20 @@ def attractive_form(model: MarkovRandomField, what: str = "Swendsen-Wang", *, un
     """
     if what != "Swendsen-Wang" or unit != 1.0:
         return _find_form(model, what, unit)
-    form = _FORMS.get(model)
-    if form is None:
-        form = _find_form(model, what, unit)
-        _FORMS[model] = form
+    place = id(model)
+    known = _FORMS.get(place)
+    if known is not None and known[0]() is model:
+        return known[1]
+    form = _find_form(model, what, unit)
+    _FORMS[place] = ref(model, lambda gone: _forget(place, gone)), form
     return form
+
+
+def _forget(place: int, gone: ref[MarkovRandomField]) -> None:
+    """Drop the form of a model that is gone, unless a new model has taken its place meanwhile."""
+    known = _FORMS.get(place)
+    if known is not None and known[0] is gone:
+        del _FORMS[place]
 
 
 def _find_form(model: MarkovRandomField, what: str, unit: float) -> AttractiveForm:

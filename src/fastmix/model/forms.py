@@ -202,7 +202,7 @@ def center_pairs(model: MarkovRandomField, *, means_only: bool = False) -> Marko
     >>> centered.table(0, 1).tolist(), centered.unary(0).tolist(), centered.log_constant
     ([[0.25, -0.25], [-0.25, 0.25]], [0.25, -0.25], 0.25)
     """
-    if model.shared_tables is not None and model.shared_tables.next_weights is None:
+    if model.shared_tables is not None:
         return _center_shared(model, model.shared_tables, means_only=means_only)
     if means_only:
         sizes = np.diff(model.pairwise_offsets)
@@ -226,23 +226,22 @@ def _center_shared(model: MarkovRandomField, tables: SharedTables, *, means_only
     use = tables.use
     unary = model.log_unary.copy()
     patterns = np.empty_like(tables.patterns)
-    constants = np.zeros(use.num_patterns)
+    constant = model.log_constant
     for k in range(use.num_patterns):
         matrix = tables.pattern(k)
         parts = double_center(matrix[:, :, None].copy())
-        constants[k] = parts.mean[0]
         centered = matrix - parts.mean[0] if means_only else parts.interaction[:, :, 0]
         patterns[use.starts[k] : use.starts[k + 1]] = centered.reshape(-1)
-        if means_only:
-            continue
-        edges = np.flatnonzero(use.of_edge == k)
-        for axis, effect in ((0, parts.by_row[:, 0]), (1, parts.by_col[:, 0])):
-            if effect.any():
-                end = np.where(use.turned[edges], 1 - axis, axis)
-                starts = model.unary_offsets[model.edges[edges, end]]
-                np.add.at(unary, starts[:, None] + np.arange(len(effect)), tables.weights[edges, None] * effect)
-    constant = model.log_constant + float(tables.weights @ constants[use.of_edge])
-    shared = SharedTables(use, patterns + 0.0, tables.weights)
+        for edges, weights in tables.edges_with(k):
+            constant += float(weights.sum() * parts.mean[0])
+            if means_only:
+                continue
+            for axis, effect in ((0, parts.by_row[:, 0]), (1, parts.by_col[:, 0])):
+                if effect.any():
+                    end = np.where(use.turned[edges], 1 - axis, axis)
+                    starts = model.unary_offsets[model.edges[edges, end]]
+                    np.add.at(unary, starts[:, None] + np.arange(len(effect)), weights[:, None] * effect)
+    shared = SharedTables(use, patterns + 0.0, tables.weights, tables.next_weights)
     return model.replace(log_unary=unary, shared_tables=shared, log_constant=constant)
 
 

@@ -21,7 +21,7 @@ from fastmix.model.evidence import observations_of, weighted_unary
 from fastmix.model.flat import offsets_of, table_positions
 from fastmix.model.forms import move_constants, take_offsets
 from fastmix.model.shared import SharedTables
-from fastmix.model.sharing import cut_tables
+from fastmix.model.sharing import cut_tables, paste_tables
 from fastmix.model.supports import Factors, drop_unsupported
 from fastmix.model.tuning import LARGE_ENTRY
 
@@ -86,6 +86,18 @@ class Reduction:
     def fixed(self) -> IntArray:
         """The state of each original variable that was removed, -1 for those that were kept, (n,)."""
         return np.full(self.original.num_variables, -1) if self.kept is None else self.kept.fixed
+
+    def expand_tables(self, tables: SharedTables) -> SharedTables | None:
+        """Shared tables of all edges, of which those that are kept have become ``tables``.
+
+        None where the original model shares none, or where states of its kept variables were dropped.
+        """
+        shared = self.original.shared_tables
+        if shared is None or self.kept is None:
+            return None if shared is None else tables
+        if len(self.unary_positions) != int(self.original.num_states[self.variables].sum()):
+            return None
+        return paste_tables(shared, self.kept.edges, tables)
 
     def expand_node_marginals(self, marginals: FloatArray) -> FloatArray:
         """Flat node marginals of the original model: point masses for removed variables, zero for dropped states."""

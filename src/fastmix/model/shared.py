@@ -327,6 +327,14 @@ class SharedTables:
 
     # -- other shared tables --------------------------------------------------------------------------------------
 
+    def edges_with(self, pattern: int) -> Iterator[tuple[IntArray, FloatArray]]:
+        """The edges with a pattern and its weights there; then those that mix it with the one before it, if any."""
+        edges = np.flatnonzero(self.use.of_edge == pattern)
+        yield edges, self.weights[edges]
+        if self.next_weights is not None and pattern > 0:
+            edges = np.flatnonzero((self.use.of_edge == pattern - 1) & (self.next_weights != 0.0))
+            yield edges, self.next_weights[edges]
+
     def scaled(self, factor: float) -> SharedTables:
         """All tables times a factor of at least 0."""
         following = None if self.next_weights is None else factor * self.next_weights

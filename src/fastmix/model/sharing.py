@@ -28,7 +28,7 @@ from fastmix.model.tuning import (
 if TYPE_CHECKING:
     from fastmix.model.mrf import MarkovRandomField
 
-__all__ = ["cut_tables", "find_shared", "pays_to_share", "share_patterns"]
+__all__ = ["cut_tables", "find_shared", "paste_tables", "pays_to_share", "share_patterns"]
 
 
 def pays_to_share(num_edges: int, num_entries: int) -> bool:
@@ -192,6 +192,26 @@ def cut_tables(
     flat = np.concatenate([pattern.reshape(-1) for pattern in patterns])
     new_use = TableUse(shapes, number.reshape(-1).astype(np.int32), left.use.turned)
     return SharedTables(new_use, flat, left.weights)
+
+
+def paste_tables(tables: SharedTables, edges: BoolArray, changed: SharedTables) -> SharedTables:
+    """Shared tables of which those of some edges, flags (m,), are replaced by others in the same order.
+
+    The patterns of both follow each other, so that mixtures of two neighbors stay what they are.
+    """
+    use = tables.use
+    of_edge = use.of_edge.copy()
+    of_edge[edges] = use.num_patterns + changed.use.of_edge
+    turned = use.turned.copy()
+    turned[edges] = changed.use.turned
+    weights = tables.weights.copy()
+    weights[edges] = changed.weights
+    following: FloatArray | None = None
+    if tables.next_weights is not None or changed.next_weights is not None:
+        following = np.zeros(len(weights)) if tables.next_weights is None else tables.next_weights.copy()
+        following[edges] = 0.0 if changed.next_weights is None else changed.next_weights
+    new_use = TableUse(np.concatenate([use.shapes, changed.use.shapes]), of_edge, turned)
+    return SharedTables(new_use, np.concatenate([tables.patterns, changed.patterns]), weights, following)
 
 
 def _numbers_of_sets(num_states: IntArray, kept_states: BoolArray, offsets: IntArray) -> IntArray:

@@ -14,6 +14,7 @@ from fastmix._jit import inner, njit
 from fastmix.chains.product_kernels import next_row
 
 __all__ = ["add_row", "descend", "descend_shared", "fill_changes", "hopeful"]
+__all__ = ["add_row", "descend", "descend_shared", "hopeful", "hopeful_shared"]
 
 
 @njit(cache=True, nogil=True)
@@ -208,3 +209,93 @@ def descend_shared(x, variables, tables, max_sweeps):
                     is_open[neighbors[k]] = True
         if not changed:
             break
+
+
+@inner
+def _add_best(target, count, table, start, weight, free, by_rows, num_other):
+    """Add the best that a table, times a weight, has beside any free state of the neighbor."""
+    own_step = uint64(1) if by_rows else num_other
+    other_step = count if by_rows else uint64(1)
+    for s in range(count):
+        most = -np.inf
+        for t in range(num_other):
+            if free[t]:
+                most = max(most, weight * table[start + s * own_step + t * other_step])
+        target[s] += most
+
+
+@inner
+def _add_best_of_two(target, count, table, start, weights, free, by_rows, num_other):
+    """As :func:`_add_best`, for a table mixed of a pattern and the following one."""
+    own_step = uint64(1) if by_rows else num_other
+    other_step = count if by_rows else uint64(1)
+    size = count * num_other
+    for s in range(count):
+        most = -np.inf
+        for t in range(num_other):
+            if free[t]:
+                at = start + s * own_step + t * other_step
+                most = max(most, weights[0] * table[at] + weights[1] * table[at + size])
+        target[s] += most
+
+
+@njit(cache=True, nogil=True)
+def hopeful_shared(x, free, variables, tables):
+    """As :func:`hopeful`, for a model of pairs that shares tables; the arrays are those of :func:`descend_shared`."""
+    unary, unary_starts, indptr, neighbors, edge_ids = variables
+    patterns, starts, of_edge, turned, weights, next_weights = tables
+    n = len(unary_starts) - 1
+    widest = 0
+    for i in range(n):
+        widest = max(widest, unary_starts[i + 1] - unary_starts[i])
+    logits = np.empty(widest)
+    queue = np.empty(n, dtype=np.int64)
+    reached = np.zeros(n, dtype=np.bool_)
+    done = np.zeros(n, dtype=np.bool_)
+    first = 0
+    last = 0
+    for root in range(n):
+        if reached[root]:
+            continue
+        queue[last] = root
+        reached[root] = True
+        last += 1
+        while first < last:
+            i = queue[first]
+            first += 1
+            base = uint64(unary_starts[i])
+            count = uint64(unary_starts[i + 1]) - base
+            for s in range(count):
+                logits[s] = unary[base + s]
+            for k in range(indptr[i], indptr[i + 1]):
+                e = edge_ids[k]
+                j = neighbors[k]
+                by_rows = (j < i) != turned[e]
+                start = uint64(starts[of_edge[e]])
+                num_other = uint64(unary_starts[j + 1] - unary_starts[j])
+                is_mixed = len(next_weights) > 0 and next_weights[e] != 0.0
+                if done[j]:
+                    state = uint64(x[j])
+                    add_row(logits, count, patterns, start, weights[e], state, by_rows, num_other)
+                    if is_mixed:
+                        following = start + count * num_other
+                        add_row(logits, count, patterns, following, next_weights[e], state, by_rows, num_other)
+                    continue
+                others = free[unary_starts[j] : unary_starts[j + 1]]
+                if is_mixed:
+                    pair = (weights[e], next_weights[e])
+                    _add_best_of_two(logits, count, patterns, start, pair, others, by_rows, num_other)
+                else:
+                    _add_best(logits, count, patterns, start, weights[e], others, by_rows, num_other)
+            most = -np.inf
+            for s in range(count):
+                if free[base + s] and (logits[s] > most or most == -np.inf):
+                    x[i] = s
+                    most = logits[s]
+            done[i] = True
+            for k in range(indptr[i], indptr[i + 1]):
+                j = neighbors[k]
+                if not reached[j]:
+                    queue[last] = j
+                    reached[j] = True
+                    last += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from fastmix._clock import NO_LIMIT, Clock
 from fastmix.marginals import best_states
 from fastmix.model import MarkovRandomField
 from fastmix.model.structure import Incident
+from fastmix.modes.pattern_arrays import pattern_tables, variables_of
 from fastmix.modes.tuning import (
     DESCENT_SECONDS,
     ENTRIES_PER_SECOND,
@@ -21,7 +22,7 @@ from fastmix.modes.tuning import (
     MAX_RESTARTS,
 )
 
-__all__ = ["SearchArrays", "find_modes", "search_arrays", "uniform_states"]
+__all__ = ["SearchArrays", "entries_of_sweep", "find_modes", "search_arrays", "uniform_states"]
 
 
 def find_modes(
@@ -39,24 +40,32 @@ def find_modes(
     descents meet, would take more than a second, or when the limit of the clock is past.
     """
     n = model.num_variables
-    num_entries = float(model.pairwise_offsets[-1])
-    entries_per_sweep = len(model.log_unary) + 2.0 * num_entries + 3.0 * len(model.log_factors)
     entries = ENTRIES_PER_SECOND * min(DESCENT_SECONDS, clock.left())
-    most = int(min(2 * count + MAX_CONSTANT_STARTS, entries / max(1.0, 10.0 * entries_per_sweep)))
+    most = int(min(2 * count + MAX_CONSTANT_STARTS, entries / max(1.0, 10.0 * entries_of_sweep(model))))
     if not n or not model.num_edges or most < 1 or count < 1 or clock.past():
         return np.zeros((0, n), dtype=np.int64)
     descents = _Descents(model, clock)
-    starts = [descents.hopeful_states(), best_states(model, model.log_unary)]
+    # To hope is to look at all entries of all tables, which shared ones of many states have no time for.
+    hopes = float(model.pairwise_offsets[-1]) <= entries
+    starts = [descents.hopeful_states()] if hopes else []
+    starts.append(best_states(model, model.log_unary))
     constants = range(min(int(model.num_states.max()), MAX_CONSTANT_STARTS, most // 2))
     starts += [np.minimum(k, model.num_states - 1) for k in constants]
     random = uniform_states(model, max(0, min(count, most - len(starts))), rng)
     descents.extend(np.array([*starts[:most], *random]))
     for _ in range(min(MAX_RESTARTS, int(model.num_states.max()) - 1, most)):
-        if not len(descents.found) or clock.past():
+        if not hopes or not len(descents.found) or clock.past():
             break
         descents.take_best()
         descents.extend(descents.hopeful_states()[None])
     return _far_apart(descents.found[np.argsort(-descents.log_weights, kind="stable")], count)
+
+
+def entries_of_sweep(model: MarkovRandomField) -> float:
+    """Entries of unaries and tables that a sweep of a descent looks at: rows alone of tables that are shared."""
+    if model.shared_tables is not None:
+        return len(model.log_unary) + 2.0 * float(model.num_states[model.edges].sum())
+    return len(model.log_unary) + 2.0 * float(model.pairwise_offsets[-1]) + 3.0 * len(model.log_factors)
 
 
 def _far_apart(found: IntArray, count: int) -> IntArray:
@@ -77,15 +86,20 @@ class _Descents:
         self.clock = clock
         self.found: IntArray = np.zeros((0, model.num_variables), dtype=np.int64)
         self.log_weights: FloatArray = np.zeros(0)
-        self._arrays = search_arrays(model)
+        self._arrays: Any = None
+        if model.shared_tables is None:
+            self._arrays = search_arrays(model)
+        else:
+            self._arrays = variables_of(model), pattern_tables(model)[0]
         self._free = np.ones(len(model.log_unary), dtype=np.bool_)  # states that may be hoped for
 
     def hopeful_states(self) -> IntArray:
         """The configuration of free states that are best beside the neighbors before them, if all others agree."""
-        from fastmix.modes.descent_kernels import hopeful
+        from fastmix.modes.descent_kernels import hopeful, hopeful_shared
 
         states = np.zeros(self.model.num_variables, dtype=np.int64)
-        hopeful(states, self._free, *self._arrays)
+        hope = hopeful if self.model.shared_tables is None else hopeful_shared
+        hope(states, self._free, *self._arrays)
         return states
 
     def take_best(self) -> None:
@@ -96,12 +110,15 @@ class _Descents:
 
     def extend(self, states: IntArray) -> None:
         """Descend from configurations (k, n), which are changed, and keep what is new and of positive weight."""
-        from fastmix.modes.descent_kernels import descend
+        from fastmix.modes.descent_kernels import descend, descend_shared
 
         for k in range(len(states)):
             for _ in range(0, MAX_DESCENT_SWEEPS, FEW_SWEEPS_PER_CALL):
                 before = states[k].copy()
-                descend(states[k : k + 1], *self._arrays, FEW_SWEEPS_PER_CALL)
+                if self.model.shared_tables is None:
+                    descend(states[k : k + 1], *self._arrays, FEW_SWEEPS_PER_CALL)
+                else:
+                    descend_shared(states[k], *self._arrays, FEW_SWEEPS_PER_CALL)
                 if self.clock.past() or np.array_equal(states[k], before):
                     break
             if self.clock.past():

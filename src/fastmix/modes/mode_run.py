@@ -14,7 +14,7 @@ from fastmix.marginals import best_states
 from fastmix.model import MarkovRandomField
 from fastmix.model.flat import reduce_tables
 from fastmix.modes.apart import Apart
-from fastmix.modes.descents import SearchArrays, search_arrays
+from fastmix.modes.descents import SearchArrays, entries_of_sweep, search_arrays
 from fastmix.modes.dual_messages import DualMessages
 from fastmix.modes.pattern_arrays import pattern_tables, variables_of
 from fastmix.modes.tuning import ENTRIES_PER_CALL, MAX_DESCENT_SWEEPS, SUM_ROUNDING
@@ -210,11 +210,7 @@ class ModeRun:
 
         model = self.model
         row = states[None].copy()
-        num_entries = int(model.pairwise_offsets[-1])
-        entries_per_sweep = len(model.log_unary) + 2 * num_entries + 3 * len(model.log_factors)
-        if model.shared_tables is not None:
-            entries_per_sweep = len(model.log_unary) + 2 * int(model.num_states[model.edges].sum())
-        num_sweeps = max(1, min(MAX_DESCENT_SWEEPS, ENTRIES_PER_CALL // max(1, entries_per_sweep)))
+        num_sweeps = max(1, min(MAX_DESCENT_SWEEPS, int(ENTRIES_PER_CALL / max(1.0, entries_of_sweep(model)))))
         for _ in range(0, MAX_DESCENT_SWEEPS, num_sweeps):
             before = row.copy()
             if model.shared_tables is None:

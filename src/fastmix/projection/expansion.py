@@ -19,6 +19,11 @@ def expand(reduction: Reduction, theta: MarkovRandomField) -> MarkovRandomField:
         return original
     if theta.num_states is original.num_states and theta.edges is original.edges:  # nothing was dropped
         return theta
+    shared = None if theta.shared_tables is None else reduction.expand_tables(theta.shared_tables)
+    if shared is not None:
+        unary = original.log_unary.copy()
+        unary[reduction.unary_positions] = theta.log_unary
+        return original.replace(log_unary=unary, shared_tables=shared, log_constant=theta.log_constant)
     parameters = original.parameters.copy()
     parameters[kept_positions(reduction)] = theta.parameters
     return original.with_parameters(parameters).replace(log_constant=theta.log_constant)

@@ -78,14 +78,21 @@ def known_probabilities(model: MarkovRandomField, modes: IntArray, log_z: float)
     first = model.unary_offsets[:-1]
     logs = np.full(len(model.log_unary), -np.inf)
     # What the tables of every edge add to the states of either end.
-    owner, starts, own_steps, other_steps = model.structure.directed
+    graph = model.adjacency
+    owner = model.structure.directed.owner
     begins, entries = rows_of(model.unary_offsets, owner)
     if len(entries) > MAX_FLIPPED_STATES:
         return np.zeros(len(logs))
     ends = np.repeat(np.arange(len(owner)), np.diff(begins))
-    own = starts[ends] + own_steps[ends] * (entries - first[owner[ends]])
+    own = entries - first[owner[ends]]
+    neighbors = graph.neighbors[ends]
+    edges = graph.edge_ids[ends]
+    owns_rows = owner[ends] < neighbors
     for mode, weight in zip(modes, np.atleast_1d(model.log_weight(modes)), strict=True):
-        beside = model.log_pairwise[own + other_steps[ends] * mode[model.adjacency.neighbors[ends]]]
+        others = mode[neighbors]
+        rows = np.where(owns_rows, own, others)
+        cols = np.where(owns_rows, others, own)
+        beside = model.table_entries(edges, rows, cols)
         local = model.log_unary + np.bincount(entries, beside, len(logs))
         logs = np.maximum(logs, weight + local - np.repeat(local[first + mode], model.num_states))
     return np.exp(np.minimum(0.0, logs - log_z))

@@ -20,6 +20,7 @@ from fastmix.chains.layout import Layout
 from fastmix.chains.threads import Threads
 from fastmix.model import MarkovRandomField
 from fastmix.model.attractive import AttractiveForm, attractive_form, flipped_entries
+from fastmix.model.shared import SharedTables
 from fastmix.sampling.tuning import BLOCKS_PER_THREAD, LONGEST_STAY
 
 __all__ = ["ClusterChains", "lengths_of_stay"]
@@ -78,7 +79,14 @@ class ClusterChains(HostChains):
 
     def load(self, thetas: ArrayLike, coefficients: ArrayLike | None = None) -> None:
         """Go on with the parameters ``coefficients[0] @ thetas``; see :meth:`fastmix.chains.base.Chains.load`."""
-        sets = self._read_sets(thetas, coefficients)
+        self._take_sets(self._read_sets(thetas, coefficients))
+
+    def load_shared(self, thetas: ArrayLike, tables: SharedTables, coefficients: ArrayLike | None = None) -> None:
+        """Go on with unaries and weights of patterns; see :meth:`fastmix.chains.base.Chains.load_shared`."""
+        self._take_sets(self._read_shared(thetas, tables, coefficients))
+
+    def _take_sets(self, sets: ParameterSets) -> None:
+        """Go on with one set of parameters, from the configurations as they are."""
         lanes = self._lanes()
         self._form = self._form_of(sets)
         self.sets = sets
@@ -90,17 +98,17 @@ class ClusterChains(HostChains):
         if self._coupled is None or self._coupled.thetas is not sets.thetas:
             coupled = np.flatnonzero(sets.thetas[:, split:].any(axis=1))
             if len(coupled) != 1:
-                return attractive_form(self.model.with_parameters(sets.theta(0)))
+                return attractive_form(self._model_of(sets.theta(0), sets.tables))
             theta = sets.thetas[coupled[0]]
             model = self.model
-            if not np.array_equal(theta[split:], model.log_pairwise):
-                model = model.with_parameters(theta)
+            if not self._has_tables(theta[split:], sets.tables):
+                model = self._model_of(theta, sets.tables)
             self._coupled = _CoupledTheta(sets.thetas, int(coupled[0]), attractive_form(model))
         form = self._coupled.form
         [weights] = sets.coefficients
         scale = float(weights[self._coupled.place])
         if scale < 0.0:
-            return attractive_form(self.model.with_parameters(sets.theta(0)))
+            return attractive_form(self._model_of(sets.theta(0), sets.tables))
         unary = weights @ sets.thetas[:, :split] + scale * form.moved
         if sets.forbidden is not None:
             unary[sets.forbidden[:split]] = -np.inf
@@ -108,6 +116,20 @@ class ClusterChains(HostChains):
         if scale == 0.0:
             return replace(form, heads=form.heads[:0], tails=form.tails[:0], couplings=np.zeros(0), log_unary=unary)
         return replace(form, couplings=scale * form.couplings, log_unary=unary)
+
+    def _has_tables(self, values: FloatArray, tables: SharedTables | None) -> bool:
+        """Whether tables, or weights of shared ones, are those of the model itself."""
+        if tables is None:
+            return np.array_equal(values, self.model.log_pairwise)
+        split = self.layout.split
+        return tables is self.model.shared_tables and np.array_equal(values, self.model.weight_parameters[split:])
+
+    def _model_of(self, theta: FloatArray, tables: SharedTables | None) -> MarkovRandomField:
+        """The model on the same graph with these parameters, or with these unaries and weights of shared tables."""
+        if tables is None:
+            return self.model.with_parameters(theta)
+        split = self.layout.split
+        return self.model.replace(log_unary=theta[:split], shared_tables=tables.with_weights(theta[split:]))
 
     def _lanes(self) -> NDArray[Any]:
         """Configurations (n, num_chains) with the labels of the model."""

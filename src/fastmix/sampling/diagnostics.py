@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastmix._arrays import BoolArray, FloatArray
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._student import student_factor
+from fastmix.chains.tuning import SUM_CHUNK_ENTRIES
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.results import Status
@@ -25,7 +26,6 @@ from fastmix.sampling.tuning import (
     MIN_MEMORIES,
     MIN_PARTS,
     NO_VARIATION,
-    SUM_CHUNK_ENTRIES,
     UNSEEN,
 )
 
@@ -60,21 +60,29 @@ class BatchStatistics:
     def add(self, sums: ArrayLike, num_sweeps: int) -> None:
         """Take in a batch: how often each state was taken by every chain (E, C), or sums of its probabilities."""
         values = np.asarray(sums, dtype=np.float64)
-        if not self.num_batches:
-            self.reference[...] = values.mean(axis=1) / num_sweeps
         part = self._part_of(self.num_sweeps, num_sweeps)
         if self.num_part_sweeps and part > self.part:
-            self._add_squares(self.part_squares, self.part_sums, self.num_part_sweeps)
+            for rows in self.chunks():
+                self.part_squares[rows] += self._squares(self.part_sums, self.num_part_sweeps, rows)
             self.part_sums[...] = 0.0
             self.num_parts += 1
             self.num_part_sweeps = 0
         self.part = part
-        self._add_squares(self.squares, values, num_sweeps)
-        self.sums += values
-        self.part_sums += values
+        for rows in self.chunks():
+            if not self.num_batches:
+                self.reference[rows] = values[rows].mean(axis=1) / num_sweeps
+            self.squares[rows] += self._squares(values, num_sweeps, rows)
+            self.sums[rows] += values[rows]
+            self.part_sums[rows] += values[rows]
         self.num_part_sweeps += num_sweeps
         self.num_batches += 1
         self.num_sweeps += num_sweeps
+
+    def chunks(self) -> Iterator[slice]:
+        """Ranges of entries whose sums of all chains stay in the cache while they are worked on."""
+        chunk = max(1, SUM_CHUNK_ENTRIES // self.num_chains)
+        for start in range(0, len(self.squares), chunk):
+            yield slice(start, start + chunk)
 
     def _part_of(self, begin: int, length: int) -> int:
         """Number of the part in which the middle of a batch lies that begins after so many sweeps."""
@@ -83,30 +91,26 @@ class BatchStatistics:
         parts_to_middle = -(-twice_middle // max(1, 2 * self.expected_sweeps))  # rounded up, without floats
         return min(num_parts - 1, max(0, parts_to_middle - 1))
 
-    def _add_squares(self, squares: FloatArray, sums: FloatArray, length: int) -> None:
-        """Add to squares (E,), in place, those of the means about the reference, for sums (E, C) over a length."""
-        chunk = max(1, SUM_CHUNK_ENTRIES // self.num_chains)
-        for start in range(0, len(squares), chunk):
-            rows = slice(start, start + chunk)
-            deviation = sums[rows] / length
-            deviation -= self.reference[rows, None]
-            squares[rows] += length * np.einsum("ec,ec->e", deviation, deviation)
+    def _squares(self, sums: FloatArray, length: int, rows: slice) -> FloatArray:
+        """Squares of the means of some entries about the reference, from sums (E, C) over a length."""
+        deviation = sums[rows] / length
+        deviation -= self.reference[rows, None]
+        return np.asarray(length * np.einsum("ec,ec->e", deviation, deviation))
 
-    def squares_of_parts(self) -> FloatArray:
-        """Squares (E,) of the means of all parts about the reference, with the one under way."""
-        squares = self.part_squares.copy()
-        self._add_squares(squares, self.part_sums, self.num_part_sweeps)
-        return squares
+    def squares_of_parts(self, rows: slice) -> FloatArray:
+        """Squares, of some entries, of the means of all parts about the reference, with the one under way."""
+        return self.part_squares[rows] + self._squares(self.part_sums, self.num_part_sweeps, rows)
 
-    def squares_of_chains(self) -> FloatArray:
-        """Squares (E,) of the means of whole chains about the reference."""
-        squares = np.zeros_like(self.squares)
-        self._add_squares(squares, self.sums, self.num_sweeps)
-        return squares
+    def squares_of_chains(self, rows: slice) -> FloatArray:
+        """Squares, of some entries, of the means of whole chains about the reference."""
+        return self._squares(self.sums, self.num_sweeps, rows)
 
     def chain_variances(self) -> FloatArray:
         """Sample variances (E,) of the chain means over the chains, with the divisor C - 1; needs two chains."""
-        return np.asarray(self.sums.var(axis=1, ddof=1) / self.num_sweeps**2)
+        variances = np.empty(len(self.sums))
+        for rows in self.chunks():
+            variances[rows] = self.sums[rows].var(axis=1, ddof=1) / self.num_sweeps**2
+        return variances
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All that was collected as a dictionary of arrays for a checkpoint; they are copies."""
@@ -256,15 +260,24 @@ def assess_mixing(
 
 def _estimates(statistics: BatchStatistics) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray]:
     """Per entry (E,): the mean, its standard error, whether no batch differed from another, and R-hat."""
+    num_entries = len(statistics.squares)
+    mean, std_error, r_hat = np.empty((3, num_entries))
+    constant = np.empty(num_entries, dtype=bool)
+    for rows in statistics.chunks():
+        mean[rows], std_error[rows], constant[rows], r_hat[rows] = _estimates_of(statistics, rows)
+    return mean, std_error, constant, r_hat
+
+
+def _estimates_of(statistics: BatchStatistics, rows: slice) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray]:
+    """What :func:`_estimates` tells, of some entries."""
     num_chains = statistics.num_chains
     total = float(num_chains * statistics.num_sweeps)
-    mean = statistics.sums.sum(axis=1) / total
+    mean = statistics.sums[rows].sum(axis=1) / total
 
     # Squares of the means of batches, parts and chains: about the mean, from those about the reference.
-    about_mean = total * (mean - statistics.reference) ** 2
-    of_batches = np.maximum(statistics.squares - about_mean, 0.0)
-    of_parts = np.maximum(statistics.squares_of_parts() - about_mean, 0.0)
-    of_chains = np.maximum(statistics.squares_of_chains() - about_mean, 0.0)
+    about_mean = total * (mean - statistics.reference[rows]) ** 2
+    of_batches = np.maximum(statistics.squares[rows] - about_mean, 0.0)
+    of_parts = np.maximum(statistics.squares_of_parts(rows) - about_mean, 0.0)
 
     num_batches = num_chains * statistics.num_batches
     num_parts = num_chains * (statistics.num_parts + 1)
@@ -277,6 +290,7 @@ def _estimates(statistics: BatchStatistics) -> tuple[FloatArray, FloatArray, Boo
         freedom = num_parts - 1
         variance = np.maximum(variance, student_factor(freedom) ** 2 * of_parts / freedom / total)
         if num_chains > 1:
+            of_chains = np.maximum(statistics.squares_of_chains(rows) - about_mean, 0.0)
             between = np.maximum(variance, of_chains / (num_chains - 1) / total)
             variance = np.where(r_hat > MAX_R_HAT, between, variance)
     return mean, np.where(constant, 0.0, np.sqrt(variance)), constant, r_hat
@@ -316,9 +330,15 @@ def _spans(model: MarkovRandomField, mean: FloatArray, swings: FloatArray | None
     """Width of the range of probabilities whose log-odds are within the swings of those of the means, (E,)."""
     if swings is None:
         return np.ones(len(mean))
-    factor = np.exp(-np.repeat(swings, model.num_states))
-    other = 1.0 - mean
-    inner = (mean > 0.0) & (other > 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        spans = mean / (mean + other * factor) - mean * factor / (mean * factor + other)
-    return np.where(inner, spans, (factor < 1.0).astype(float))  # a mean of 0 or 1 may be a rounded one
+    factors = np.repeat(np.exp(-swings), model.num_states)
+    spans = np.empty(len(mean))
+    for start in range(0, len(mean), SUM_CHUNK_ENTRIES):
+        rows = slice(start, start + SUM_CHUNK_ENTRIES)
+        p = mean[rows]
+        factor = factors[rows]
+        other = 1.0 - p
+        inner = (p > 0.0) & (other > 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            width = p / (p + other * factor) - p * factor / (p * factor + other)
+        spans[rows] = np.where(inner, width, (factor < 1.0).astype(float))  # a mean of 0 or 1 may be a rounded one
+    return spans

@@ -63,10 +63,12 @@ class Populations:
             model, num_chains=all_chains, seed=context.seed_of("chains"), num_threads=context.num_threads
         )
         split = len(model.log_unary)
-        thetas = np.zeros((2, model.num_parameters))  # unaries, which stay as they are, and couplings
-        thetas[0, :split] = model.log_unary
-        thetas[1, split:] = model.log_pairwise
-        self.annealing = Annealing(self.engine, thetas, [1.0, self.scale], populations=num_populations)
+        tables = model.shared_tables
+        parameters = model.parameters if tables is None else model.weight_parameters
+        thetas = np.zeros((2, len(parameters)))  # unaries, which stay as they are, and couplings
+        thetas[0, :split] = parameters[:split]
+        thetas[1, split:] = parameters[split:]
+        self.annealing = Annealing(self.engine, thetas, [1.0, self.scale], populations=num_populations, tables=tables)
         self._paces: deque[float] = deque(maxlen=5)  # seconds per sweep, lately
         self.variance = 0.0
         self._look_at_energies()

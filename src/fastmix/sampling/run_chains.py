@@ -253,10 +253,12 @@ def _judge(
     model = run.model
     bias_bound: FloatArray | None = None
     if method.asked_accuracy is None:
-        # A certificate vouches for chains that are too few to vouch for each other.
-        few = plan.num_chains < MIN_AGREEING_CHAINS and not method.moves_clusters
-        certified = few and promise(model, run.plan.burn_in, schedule, context.clock) is not None
-        status, note = assess_mixing(summary, certified=certified, names=model.variable_names)
+        # A certificate vouches for chains that are too few to vouch for each other; it is looked for where nothing else
+        # stands against them.
+        status, note = assess_mixing(summary, certified=True, names=model.variable_names)
+        if status is Status.OK and plan.num_chains < MIN_AGREEING_CHAINS:
+            vouched = not method.moves_clusters and promise(model, run.plan.burn_in, schedule, context.clock)
+            status, note = assess_mixing(summary, certified=bool(vouched), names=model.variable_names)
     elif stopped_by == "done" and run.plan.burn_in == plan.burn_in:
         assert plan.biases is not None
         stopped_by = "accuracy"

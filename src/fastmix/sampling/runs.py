@@ -22,6 +22,7 @@ from fastmix.sampling.tuning import (
     EDGE_CONFIGURATIONS,
     FIRST_STEP_DIVISOR,
     FIRST_STEP_VISITS,
+    LEAST_BURN_SHARE,
     MIN_BATCH_SWEEPS,
     MIN_BATCH_SWEEPS_OF_MANY,
     NUM_BATCHES,
@@ -55,6 +56,8 @@ class ChainRun:
         Sums over the pairs of states of all edges, where edge marginals are wanted.
     fills_time, fills_burn_in : bool
         Whether a time limit decides the number of sweeps, and that of the burn-in.
+    burns_in_proportion : bool
+        Whether a burn-in may be cut to its part of the time: nobody asked for its length.
     following : callable, or None
         Makes the chains that go on after the burn-in, where these are others.
     """
@@ -81,9 +84,10 @@ class ChainRun:
         self.draws: list[NDArray[Any]] = []
         self.num_draws = method.num_draws
         self.averages_conditionals = method.estimator == "rao-blackwell"
-        self.pairs = np.zeros(len(model.log_pairwise)) if edges else None
+        self.pairs = np.zeros(int(model.pairwise_offsets[-1])) if edges else None
         self.fills_time = False
         self.fills_burn_in = False
+        self.burns_in_proportion = method.burn_in is None and method.asked_accuracy is None
         self.following: Callable[[], Chains] | None = None
         self._timed = (0, 0.0)  # sweeps and seconds of the burn-in when it was last planned
         self._batch_begin = 0  # sweeps before the batch under way
@@ -96,7 +100,7 @@ class ChainRun:
         1. Sweep to the next number of sweeps at which something is recorded, in steps short enough for the clock.
         2. Collect: sums of chains that remember their modes, batches, draws and pairs.
         3. Save where the run is.
-        4. Cut a burn-in that takes half of the time, and stop when the time is over.
+        4. Cut a burn-in that takes too much of the time, and stop when the time is over.
         """
         updates_per_sweep = max(1, self.model.num_variables * self.engine.num_chains)
         longest_step = max(1, int(self.engine.updates_per_step / updates_per_sweep))
@@ -123,8 +127,7 @@ class ChainRun:
                     if clock.limit is not None:
                         is_slow = seconds > self.engine.step_seconds
                         step = max(1, step // 2) if is_slow else min(longest_step, 2 * step)
-                    # Half of the time must be left for what the answer is made of.
-                    cut = self.done < 0 and checkpoint is None and clock.past(0.5 * share)
+                    cut = self.done < 0 and checkpoint is None and self._burns_too_long(clock, share)
 
                     # 2. Collect.
                     ends_here = checkpoint is not None or self.done == 0 or cut
@@ -158,6 +161,23 @@ class ChainRun:
             if checkpoint is not None and self._snapshot is not None:
                 checkpoint.save(self._snapshot, now=True)
         return "interrupt" if ending.interrupted else stopped_by
+
+    def _burns_too_long(self, clock: Clock, share: float) -> bool:
+        """Whether a burn-in under way must end, so that there is time for what the answer is made of.
+
+        Half of the share of the time for sweeps is for that in any case. Where nobody asked for this burn-in, and not
+        all sweeps that were planned fit the time, the burn-in has its part of the time alone.
+        """
+        if clock.past(0.5 * share):
+            return True
+        if clock.limit is None or not self.burns_in_proportion:
+            return False
+        planned = self.plan.burn_in + self.plan.num_sweeps
+        begin = clock.used() - self.seconds  # about: of the sweeps
+        time = share * clock.limit - begin
+        made = self.plan.burn_in + self.done
+        fits = self.seconds * planned <= made * time
+        return not fits and self.seconds > time * max(LEAST_BURN_SHARE, self.plan.burn_in / planned)
 
     def _share_of_sweeps(self, clock: Clock) -> float:
         """Share of the time limit at which sweeping ends: the rest is for what comes after the last sweep.

@@ -117,8 +117,8 @@ class Certificate(Result):
     @property
     def strongest(self) -> list[tuple[str, float]]:
         """Names (or numbers) of the variables of ``offending``, each with the sum of its row of R."""
-        names = self.model.names_of_variables()
-        return [(names[i], total) for i, total in self.offending]
+        names = self.model.variable_names
+        return [(str(i) if names is None else names[i], total) for i, total in self.offending]
 
     def columns(self) -> dict[str, Any]:
         """Columns of :meth:`to_frame` by name: the sum of every variable's row of R, and the bound on its bias."""

@@ -20,6 +20,7 @@ from fastmix.errors import UnfitMethodError
 from fastmix.model import MarkovRandomField
 from fastmix.model.factor_forms import center_factors
 from fastmix.model.forms import center_pairs
+from fastmix.model.shared import SharedTables
 from fastmix.sampling.tuning import PAIRS_EVERY, SHARED_LANES
 
 if TYPE_CHECKING:
@@ -61,12 +62,21 @@ class TemperingPath:
 
     @cached_property
     def thetas(self) -> FloatArray:
-        """Parameters (2, P) whose mixtures by :meth:`coefficients` are the models of the path."""
+        """Parameters (2, P) whose mixtures by :meth:`coefficients` are the models of the path.
+
+        Where tables are shared, these are unaries and weights of patterns.
+        """
         split = len(self.model.log_unary)
-        thetas = np.zeros((2, self.model.num_parameters))
-        thetas[0, :split] = self.model.log_unary
-        thetas[1, split:] = self.model.parameters[split:]
+        parameters = self.model.parameters if self.tables is None else self.model.weight_parameters
+        thetas = np.zeros((2, len(parameters)))
+        thetas[0, :split] = parameters[:split]
+        thetas[1, split:] = parameters[split:]
         return thetas
+
+    @property
+    def tables(self) -> SharedTables | None:
+        """The patterns that edges share, if they do."""
+        return self.model.shared_tables
 
 
 def make_path(model: MarkovRandomField) -> TemperingPath:
@@ -75,7 +85,7 @@ def make_path(model: MarkovRandomField) -> TemperingPath:
     It does not depend on how the model happens to be written: what depends on one variable, or on none, is moved from
     the tables to unaries and constant, unless pairs are forbidden.
     """
-    if any(tables.size and tables.min() == -np.inf for tables in (model.log_pairwise, model.log_factors)):
+    if model.has_forbidden:  # in tables: no unary forbids anything
         return TemperingPath(model)
     centered = center_pairs(center_factors(model))
     unary = centered.log_unary.copy()
@@ -149,7 +159,7 @@ class Ladder:
         self._phase += 1
         seed = stream_seed(self.seed, "rungs", self._phase)
         self.chains = self._make_chains(num_rungs, self.num_ladders, seed)
-        self.chains.load(self.path.thetas, self.path.coefficients(self.positions))
+        self.chains.load_sets(self.path.thetas, self.path.tables, self.path.coefficients(self.positions))
         self.chains.set_states(states.reshape(num_rungs * self.num_ladders, n))
         self.chains.prepare()
         self.set_shifts(np.zeros(num_rungs - 1))

@@ -96,7 +96,7 @@ class LadderRun:
         self.phases = find_phases(ladder.path, rng=context.rng("modes"), clock=self._deciding.part(0.1))
         self._rng = context.rng("phases")
         self.statistics = BatchStatistics(len(model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
-        self.pairs = np.zeros(len(model.log_pairwise)) if context.edge_marginals else None
+        self.pairs = np.zeros(int(model.pairwise_offsets[-1])) if context.edge_marginals else None
         self.draws: list[NDArray[np.uint8]] = []  # (ladders, n) each
         self._draw_every = 0  # rounds between two of them; 0 where none are kept
         self.burned = 0

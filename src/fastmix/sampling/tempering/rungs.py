@@ -42,7 +42,7 @@ def start_population(path: TemperingPath, size: int, context: Context, *, clock:
         steady=False,
         layout=path.layout,
     )
-    population = Annealing(chains, path.thetas, path.coefficients([0.0])[0])
+    population = Annealing(chains, path.thetas, path.coefficients([0.0])[0], tables=path.tables)
     # Without unaries and tables all configurations are alike, and random states are exact draws.
     chains.set_states(random_states(path.model, chains.num_chains, context.rng("starts"), clock))
     for _ in range(FORBIDDEN_START_SWEEPS if path.forbidden else 0):
