@@ -7,11 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import fastmix
 
 project = "fastmix"
-author = "the fastmix developers"
+author = project_copyright = "the fastmix developers"
 release = version = fastmix.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc", "sphinx.ext.viewcode"]
@@ -67,6 +68,24 @@ def _options_of_methods() -> list[str]:
 def _commands_in(text: str) -> list[str]:
     """Names in the lists of commands at the end of a help."""
     return re.findall(r"^  (\S+)", text.partition("\nCommands")[2], flags=re.MULTILINE)
+
+
+def _end_examples(app: Any, page: str, source: list[str]) -> None:  # noqa: ARG001
+    """Take out the blank line that ends an example: a doctest of the text needs it, a reader does not."""
+    kept: list[str] = []
+    inside = False
+    for line in source[0].splitlines():
+        if line.lstrip().startswith("```"):
+            if inside and not kept[-1].strip():
+                kept.pop()
+            inside = not inside
+        kept.append(line)
+    source[0] = "\n".join(kept) + "\n"
+
+
+def setup(app: Any) -> None:
+    """Register what is done to the text of every page."""
+    app.connect("source-read", _end_examples)
 
 
 _write_command_reference()

@@ -261,3 +261,12 @@ def test_a_pipe_without_a_writer_is_named(
     writer.join()
     assert outcome.code == 0
     assert ("waiting for what is written to the pipe pipe" in outcome.err) == late
+
+
+def test_words_that_are_no_numbers_are_named_with_their_option(run: Run, saved: str) -> None:
+    for option, word in (("--seed", "1e3x"), ("--time-limit", "soon")):
+        assert_refused(run("infer", saved, option, word), 2, rf"(?s).*{option}.*'{word}'.*fastmix infer --help")
+
+
+def test_help_names_arguments_without_types(run: Run) -> None:
+    assert "<" not in run("infer", "--help").out.partition("Arguments:")[2].partition("Options:")[0].split("\n")[1]

@@ -33,7 +33,8 @@ class GroupedCommand(TyperCommand):
             if record is None:
                 continue
             if parameter.param_type_name == "argument":
-                arguments.append(record)
+                name, text = record
+                arguments.append((name.partition(" <")[0], text))  # that all of them are text goes without saying
             else:
                 shared = _PANEL_OF.get(parameter.name or "", COMMON_OPTIONS)
                 title = getattr(parameter, "rich_help_panel", None) or shared
