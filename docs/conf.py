@@ -51,7 +51,7 @@ def _write_command_reference() -> None:
 
 def _help(*command: str) -> str:
     arguments = [sys.executable, "-m", "fastmix", *command, "--help"]
-    environment = {**os.environ, "COLUMNS": "110", "TERMINAL_WIDTH": "110", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": "104", "TERMINAL_WIDTH": "104", "NO_COLOR": "1"}
     return subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment).stdout
 
 
@@ -61,7 +61,7 @@ def _options_of_methods() -> list[str]:
     for method in fastmix.method.method_names():
         options = _help("infer", "--method", method).partition(f"\nOptions of {method}:\n")[2].rstrip()
         if options and method != "auto":
-            lines += [f"### --method {method}", "", "```text", options, "```", ""]
+            lines += [f"### `--method {method}`", "", "```text", options, "```", ""]
     return lines
 
 

@@ -12,7 +12,7 @@ import fastmix
 model = fastmix.instances.ising_grid(5, 5, coupling_max=2.0, seed=0)
 projection = fastmix.project(model, norm_bound=0.95)
 models = {"the model": model, "its projection": projection.model}
-for axes, title in zip(plt.subplots(1, 2)[1], models, strict=True):
+for axes, title in zip(plt.subplots(1, 2, layout="constrained")[1], models, strict=True):
     certificate = fastmix.certify(models[title], accuracy=0.01)
     print(f"{title}: norm {certificate.norm_value:.2f}, proven sweeps {certificate.num_sweeps}")
     axes.imshow(fastmix.dependency_matrix(models[title]).toarray(), vmax=2, cmap="Blues")

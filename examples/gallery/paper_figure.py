@@ -8,5 +8,6 @@ experiments](../experiments.md) have the whole of it.
 from fastmix.experiments import run_experiment
 
 methods = ["mean-field", "loopy-bp", "gibbs", "euclidean", "reversed-kl-default"]
-result = run_experiment("strength-random", "out", quick=True, num_trials=10, kinds=["attractive"], methods=methods)
+chosen = {"kinds": ["attractive"], "methods": methods}
+result = run_experiment("strength-random", "out", quick=True, num_trials=10, **chosen)
 print(f"{result.num_run} rows, status {result.status}")
