@@ -45,8 +45,8 @@ def _write_command_reference() -> None:
             lines += _options_of_methods()
     target = Path(__file__).parent / "command_line.md"
     content = "\n".join(lines)
-    if not target.exists() or target.read_text() != content:
-        target.write_text(content)
+    if not target.exists() or target.read_text("utf-8") != content:
+        target.write_text(content, "utf-8")
 
 
 def _help(*command: str) -> str:

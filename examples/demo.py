@@ -48,7 +48,7 @@ def main() -> None:
     result = show(
         "claim", lambda: run_experiment("strength-grid", OUTPUT, num_trials=TRIALS, **PAPER), "mean errors below"
     )
-    for line in (OUTPUT / "strength-grid.csv").read_text().splitlines()[1:]:
+    for line in (OUTPUT / "strength-grid.csv").read_text("utf-8").splitlines()[1:]:
         _, method, _, mean, error = line.split(",")
         print(f"  {METHODS[method]:20} {float(mean):.3f} ± {float(error):.3f}")
 

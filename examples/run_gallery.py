@@ -108,7 +108,7 @@ def run_here(path: Path, output: Path) -> None:
     if last is not None:
         value = eval(compile(ast.Expression(last.value), str(path), "eval"), space)
         if hasattr(value, "_repr_html_"):
-            (output / "table.html").write_text(value._repr_html_())
+            (output / "table.html").write_text(value._repr_html_(), "utf-8")
     if "matplotlib.pyplot" in sys.modules:
         plt = sys.modules["matplotlib.pyplot"]
         plt.rcParams["svg.hashsalt"] = "fastmix"  # the same names in every run
@@ -199,7 +199,7 @@ def write_page(
         f"{row['lines']} lines, {row['seconds']} processor seconds: `examples/gallery/{path.name}`, also as a "
         f"[notebook](notebooks/{path.stem}.ipynb)."
     )
-    (PAGES / f"{path.stem}.md").write_text("\n\n".join(part for part in parts if part) + "\n")
+    (PAGES / f"{path.stem}.md").write_text("\n\n".join(part for part in parts if part) + "\n", "utf-8")
 
 
 def write_index(rows: list[dict[str, Any]], date: str, machine: str) -> None:
@@ -224,7 +224,7 @@ def write_index(rows: list[dict[str, Any]], date: str, machine: str) -> None:
         f"{date} ({machine}).",
     ]  # fmt: skip
     lines += ["", "```{toctree}", ":hidden:", "", *(row["name"] for row in rows), "```", ""]
-    (PAGES / "index.md").write_text("\n".join(lines))
+    (PAGES / "index.md").write_text("\n".join(lines), "utf-8")
 
 
 def picture_of(name: str) -> str:
@@ -251,7 +251,7 @@ def main(arguments: list[str]) -> None:
     for name in arguments or known:
         row = rows[name] = run_script(known[name])
         ordered = {name: rows[name] for name in known if name in rows}
-        notes.write_text(json.dumps({"date": date, "machine": machine, "rows": ordered}, indent=1) + "\n")
+        notes.write_text(json.dumps({"date": date, "machine": machine, "rows": ordered}, indent=1) + "\n", "utf-8")
         write_index(list(ordered.values()), date, machine)
         print(f"{row['seconds']:6.1f} s {row['lines']:3d} lines  {row['title']}", flush=True)
         if row["lines"] > 10 or row["seconds"] > MOST_SECONDS:

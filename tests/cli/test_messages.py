@@ -79,7 +79,7 @@ def test_hints_to_extras_can_be_followed(run: Run, tmp_path: Path, monkeypatch: 
         _checks.require("fastmix_is_not_here", extra="plot", purpose="pictures")
     source = Path(_checks.__file__).parent
     for path in source.rglob("*.py"):
-        assert "fastmix[" not in path.read_text(), path
+        assert "fastmix[" not in path.read_text("utf-8"), path
 
 
 # -- of a readable length, about what the user gave -------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_names_in_csv_answers_are_no_formulas(run: Run, tmp_path: Path) -> None:
     assert run("infer", "names.npz", "-o", "out.csv").code == 0
     assert run("map", "names.npz", "-o", "map.csv").code == 0
     for path in ("out.csv", "map.csv"):
-        with open(path, newline="") as stream:
+        with open(path, encoding="utf-8", newline="") as stream:
             cells = [cell for row in csv.reader(stream) for cell in row]
         assert not [cell for cell in cells if re.match("[=@\t\r\uff1d]|[+-](?![0-9])", cell)]
         assert {"-1", "+2.5e3", "plain", "'quoted", "'=1+1"} <= set(cells)
