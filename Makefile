@@ -15,7 +15,7 @@ EXTRAS := .venv-extras
 EXTRAS_BIN := $(subst $(VENV),$(EXTRAS),$(BIN))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-extras coverage lint stubs docs gallery bench verify wheel-check matrix dist release-check gpu-check clean
+.PHONY: demo test test-extras test-locale coverage lint stubs docs gallery bench verify wheel-check matrix dist release-check gpu-check clean
 
 # In an environment of its own, with what fastmix needs to run and to draw, and nothing for developers.
 demo: $(DEMO)/.demo
@@ -30,6 +30,14 @@ test: lint $(STAMP)
 test-extras: export FASTMIX_TEST_EXTRAS = 1
 test-extras: $(EXTRAS)/.extras
 	$(EXTRAS_BIN)/python -m pytest -m "extras and not slow" -rs $$(grep -rl "mark.extras" --include="test_*.py" tests)
+
+# Files, commands and pages in a locale whose encoding is ASCII: every text file must say which encoding it has.
+test-locale: export LC_ALL = C
+test-locale: export PYTHONUTF8 = 0
+test-locale: export PYTHONCOERCECLOCALE = 0
+test-locale: $(STAMP)
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist worksteal tests/io tests/cli tests/experiments \
+	  tests/test_docs.py tests/test_portability.py tests/test_site.py
 
 UNTRACED := $(addprefix --ignore tests/,test_ceilings.py test_warming.py test_without_compiler.py) \
   --deselect tests/cli/test_outputs.py::test_file_size_limit

@@ -35,7 +35,7 @@ def main() -> int:
     chosen = 2 * np.arange(0, 100, 4) + 1  # the upper state of every fourth variable
     p = truth.node_marginals[chosen]
     chosen, p = chosen[np.argsort(p)], np.sort(p)
-    figure, axes = plt.subplots(figsize=(8.0, 4.0))
+    figure, axes = plt.subplots(figsize=(8.0, 4.0), layout="constrained")
     place = np.arange(len(chosen))
     rows = (
         (-0.24, drawn.node_marginals - 2 * drawn.std_error, drawn.node_marginals + 2 * drawn.std_error,
@@ -51,10 +51,9 @@ def main() -> int:
     axes.set_yscale("symlog", linthresh=1e-4)
     axes.set(
         xlabel="variables, in order of their marginal", ylabel="probability of the state +1, less the truth", xticks=[],
-        ylim=(-1.0, 30.0), yticks=[-1e-1, -1e-2, -1e-3, 0.0, 1e-3, 1e-2, 1e-1],
+        ylim=(-1.0, 1.0), yticks=[-1e-1, -1e-2, -1e-3, 0.0, 1e-3, 1e-2, 1e-1],
     )  # fmt: skip
-    axes.legend(fontsize=8, loc="upper left")
-    figure.tight_layout()
+    figure.legend(fontsize=8, loc="outside upper center", ncols=3, frameon=False)
     figure.savefig(options.output, metadata={"Date": None})
     print(f"log Z {truth.log_z:.4f}, bracket {proven.log_z_lower:.4f} to {proven.log_z_upper:.4f}", end="")
     print(f", with draws {draws.log_z_lower:.4f} to {draws.log_z_upper:.4f}")

@@ -7,11 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import fastmix
 
 project = "fastmix"
-author = "the fastmix developers"
+author = project_copyright = "the fastmix developers"
 release = version = fastmix.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc", "sphinx.ext.viewcode"]
@@ -44,13 +45,13 @@ def _write_command_reference() -> None:
             lines += _options_of_methods()
     target = Path(__file__).parent / "command_line.md"
     content = "\n".join(lines)
-    if not target.exists() or target.read_text() != content:
-        target.write_text(content)
+    if not target.exists() or target.read_text("utf-8") != content:
+        target.write_text(content, "utf-8")
 
 
 def _help(*command: str) -> str:
     arguments = [sys.executable, "-m", "fastmix", *command, "--help"]
-    environment = {**os.environ, "COLUMNS": "110", "TERMINAL_WIDTH": "110", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": "104", "TERMINAL_WIDTH": "104", "NO_COLOR": "1"}
     return subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment).stdout
 
 
@@ -60,13 +61,31 @@ def _options_of_methods() -> list[str]:
     for method in fastmix.method.method_names():
         options = _help("infer", "--method", method).partition(f"\nOptions of {method}:\n")[2].rstrip()
         if options and method != "auto":
-            lines += [f"### --method {method}", "", "```text", options, "```", ""]
+            lines += [f"### `--method {method}`", "", "```text", options, "```", ""]
     return lines
 
 
 def _commands_in(text: str) -> list[str]:
     """Names in the lists of commands at the end of a help."""
     return re.findall(r"^  (\S+)", text.partition("\nCommands")[2], flags=re.MULTILINE)
+
+
+def _end_examples(app: Any, page: str, source: list[str]) -> None:  # noqa: ARG001
+    """Take out the blank line that ends an example: a doctest of the text needs it, a reader does not."""
+    kept: list[str] = []
+    inside = False
+    for line in source[0].splitlines():
+        if line.lstrip().startswith("```"):
+            if inside and not kept[-1].strip():
+                kept.pop()
+            inside = not inside
+        kept.append(line)
+    source[0] = "\n".join(kept) + "\n"
+
+
+def setup(app: Any) -> None:
+    """Register what is done to the text of every page."""
+    app.connect("source-read", _end_examples)
 
 
 _write_command_reference()

@@ -57,14 +57,14 @@ def draw(truth: Any, panels: dict[str, InferenceResult]) -> None:
     mpl.use("agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, 1 + len(panels), figsize=(11.0, 3.9), layout="constrained")
+    figure, axes = pyplot.subplots(2, 1 + len(panels), figsize=(11.0, 4.1), layout="constrained")
     shown = {"cmap": "turbo", "vmin": 0, "vmax": LABELS - 1, "interpolation": "nearest"}
     axes[0, 0].imshow(truth, **shown)
     axes[0, 0].set_title("truth", fontsize=10)
     for column, (name, result) in enumerate(panels.items(), start=1):
         axes[0, column].imshow(result.labels(), **shown)
         wrong = float((result.labels() != truth).mean())
-        axes[0, column].set_title(f"{name}: {wrong:.1%} wrong", fontsize=10)
+        axes[0, column].set_title(f"{name}\n{wrong:.1%} wrong", fontsize=10)
         image = axes[1, column].imshow(
             result.entropy(), cmap="magma", vmin=0.0, vmax=np.log(LABELS), interpolation="nearest"
         )

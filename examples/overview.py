@@ -20,6 +20,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"
 SIDE = 10
 NORM_BOUND = 0.95
 INK = {"light": "#1f2933", "dark": "#e6eaee"}
+GOOD = {"light": "#1f77b4", "dark": "#5eb0ef"}  # bright enough on its page
+BAD = {"light": "#c62828", "dark": "#ff8a80"}
 LAYOUTS = {"": (1, 4, (12.0, 3.0)), "-narrow": (2, 2, (6.4, 6.2))}  # rows, columns, inches
 
 
@@ -41,6 +43,7 @@ def main(folder: Path) -> None:
             "axes.titlesize": 10.5, "legend.frameon": False,
             "axes.spines.right": False, "axes.spines.top": False, "text.color": ink, "axes.labelcolor": ink,
             "axes.edgecolor": ink, "xtick.color": ink, "ytick.color": ink, "legend.fontsize": 9,
+            "axes.prop_cycle": mpl.cycler(color=[GOOD[shade], BAD[shade]]),  # C0 and C1
         }  # fmt: skip
         for layout, (rows, columns, size) in LAYOUTS.items():
             with mpl.rc_context(style):
@@ -61,7 +64,8 @@ def draw_model(axes: Any, model: Any, exact: Any) -> None:
     places = np.stack([columns, rows], axis=1)
     widths = 0.4 + 1.6 * couplings_of(model)
     axes.add_collection(LineCollection(places[model.edges], linewidths=widths, colors="#8896a5", zorder=1))
-    axes.scatter(columns, rows, c=exact.node_marginals[1::2], cmap="RdYlBu", vmin=0, vmax=1, s=34, zorder=2)
+    axes.scatter(columns, rows, c=exact.node_marginals[1::2], cmap="RdYlBu", vmin=0, vmax=1, s=34, zorder=2,
+                 edgecolors="#5b6673", linewidths=0.5)  # fmt: skip
     axes.set_title("a strongly coupled model")
     axes.set_aspect("equal")
     axes.axis("off")
@@ -73,7 +77,7 @@ def draw_certificates(axes: Any, model: Any, projection: Any) -> None:
     proven = [fastmix.certify(projection, accuracy=float(accuracy)) for accuracy in accuracies]
     assert not fastmix.certify(model).certified
     axes.semilogy([certificate.num_sweeps for certificate in proven], accuracies, color="C0", label="its projection")
-    axes.axhline(1.0, color="C3", ls="--", label="the model: none")
+    axes.axhline(1.0, color="C1", ls="--", label="the model: none")
     at = fastmix.certify(projection, accuracy=0.01)
     axes.plot(at.num_sweeps, 0.01, "o", color="C0")
     axes.annotate(f"0.01 after\n{at.num_sweeps} sweeps", (at.num_sweeps, 0.01), (-8, -6), textcoords="offset points",
@@ -97,12 +101,13 @@ def draw_errors(axes: Any, exact: Any, answers: list[Any]) -> None:
     """Answers for the model with two standard errors and their verdicts, in order of the exact marginals."""
     order = np.argsort(exact.node_marginals[1::2])[::2]
     place = np.arange(len(order))
-    for answer, color in zip(answers, ("C3", "C0"), strict=True):
+    for answer, color in zip(answers, ("C1", "C0"), strict=True):
         values = answer.node_marginals[1::2][order]
         bars = 2 * answer.std_error[1::2][order]
         label = f"{answer.method}: {answer.status}"
         axes.errorbar(place, values, bars, fmt=".", ms=4, lw=1.2, color=color, label=label)
-    axes.plot(place, exact.node_marginals[1::2][order], color="#8896a5", lw=1, label="exact", zorder=3)
+    ink = mpl.rcParams["text.color"]
+    axes.plot(place, exact.node_marginals[1::2][order], color=ink, lw=1.2, label="exact", zorder=3)
     axes.set(title="estimates, error bars, verdicts", xlabel="variables, sorted", ylabel="probability of +1", xticks=[])
     axes.set_ylim(0, 1.0)
     axes.legend(loc="upper left", borderaxespad=0)

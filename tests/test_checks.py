@@ -27,6 +27,7 @@ from fastmix import (
 )
 from fastmix._checks import (
     as_float_array,
+    as_index,
     check_choice,
     check_count,
     check_flag,
@@ -375,3 +376,13 @@ def test_no_size_crashes_the_kernels(tmp_path: Path) -> None:
         np.savez(path, header=header, num_states=np.array(counts, dtype=np.int64), edges=edges, **empty)
         with pytest.raises(fastmix.FormatError, match="num_states must"):
             mixing.certify(io.read_model(path), accuracy=0.1)
+
+
+def test_names_are_listed_where_none_is_near():
+    names = {"dry": 0, "wet": 1}
+    with pytest.raises(ModelError, match="nearest is 'wet'"):
+        as_index("state", "west", names, 2)
+    with pytest.raises(ModelError, match="the names are 'dry', 'wet'"):
+        as_index("state", "soaked", names, 2)
+    with pytest.raises(ModelError, match=r"got 'soaked'$"):
+        as_index("state", "soaked", {"y" * 50: 0, "z" * 51: 1}, 2)

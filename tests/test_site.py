@@ -80,7 +80,7 @@ def console_examples(text: str) -> list[tuple[str, str]]:
 def test_commands_print_what_their_page_shows(page, tmp_path, monkeypatch, capsys):
     shutil.copytree(DOCS / "files", tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    for command, printed in console_examples(page.read_text()):
+    for command, printed in console_examples(page.read_text("utf-8")):
         words = shlex.split(command)
         assert words[0] == "fastmix"
         run_command(words[1:])
@@ -97,6 +97,6 @@ def test_commands_of_a_page_are_found():
 
 @pytest.mark.parametrize("word", SEARCHED)
 def test_searched_words_match_a_page(word):
-    text = (DOCS / SEARCHED[word]).read_text()
+    text = (DOCS / SEARCHED[word]).read_text("utf-8")
     assert re.search(rf"\b{re.escape(word)}", text), f"{word} is not on {SEARCHED[word]}"
-    assert Path(SEARCHED[word]).stem in (DOCS / "howto" / "index.md").read_text()
+    assert Path(SEARCHED[word]).stem in (DOCS / "howto" / "index.md").read_text("utf-8")

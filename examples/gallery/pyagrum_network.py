@@ -9,7 +9,8 @@ import pyagrum as gum
 import fastmix
 
 gum.initRandom(1)  # fastBN fills its tables at random
-network = gum.fastBN("smokes{no|yes}->cancer{no|yes}->xray{clear|shadow}<-tuberculosis{no|yes}->cough{no|yes}<-cancer")
+arcs = "smokes{no|yes}->cancer{no|yes}->xray{clear|shadow}<-tuberculosis{no|yes}->cough{no|yes}<-cancer"
+network = gum.fastBN(arcs)
 model = fastmix.convert(network)
 result = fastmix.infer(model, evidence={"xray": "shadow", "cough": "yes"})
 print(result.to_frame())

@@ -86,6 +86,8 @@ MAX_SHOWN_LENGTH = 60
 MAX_PATH_LENGTH = 300
 #: Characters of a wrong name whose nearest right one is looked for.
 MAX_COMPARED_LENGTH = 200
+#: Characters of all right names together that a message lists where none of them is near.
+MAX_LISTED_LENGTH = 100
 
 _NOT_NUMBERS = {"M": "dates", "m": "durations", "U": "text", "S": "text", "c": "complex numbers, which have no order"}
 # How the libraries of an extra are installed: fastmix itself is on no index of packages.
@@ -421,7 +423,10 @@ def as_index(what: str, given: Any, names: Mapping[str, int], count: int) -> int
     if names and isinstance(given, str) and len(given) <= MAX_COMPARED_LENGTH:
         from difflib import get_close_matches
 
-        hint = f"; the nearest is {get_close_matches(given, list(names), 1, 0.0)[0]!r}"
+        if close := get_close_matches(given, list(names), 1):
+            hint = f"; the nearest is {close[0]!r}"
+        elif sum(map(len, names)) <= MAX_LISTED_LENGTH:
+            hint = f"; the names are {', '.join(map(repr, names))}"
     raise ModelError(f"{rule}, got {describe(given)}{hint}")
 
 

@@ -26,6 +26,8 @@ MAX_DRAWN_VARIABLES = 1000
 MAX_VECTOR_POINTS = 5000
 #: Variables up to which a picture names every one (not measured: they must not overlap).
 MAX_NAMED_ROWS = 60
+#: Points of the smallest text of a name (not measured).
+SMALLEST_LABEL = 4.0
 MAX_NAMES_IN_LEGEND = 3  # of one state that is called differently by several variables
 
 
@@ -122,7 +124,9 @@ def bars(
         spread = np.array([vector[0] for vector in errors])
         axes.errorbar(ends, positions, xerr=spread, fmt="none", ecolor="black", capsize=2)
     axes.set(yticks=positions, yticklabels=list(names), xlim=(0.0, 1.0), xlabel="probability")
-    axes.invert_yaxis()
+    axes.set_ylim(max(1, len(names)) - 0.5, -0.5)  # the first on top
+    room = 72.0 * axes.figure.get_figheight() * axes.get_position().height / max(1, len(names))  # points for a bar
+    axes.tick_params(axis="y", labelsize=min(10.0, max(SMALLEST_LABEL, room)))
     axes.legend(**_LEGEND_BESIDE)
     return axes
 

@@ -238,7 +238,8 @@ class InferenceResult(Result):
         if model.shape is not None and len(model.shape) == 2 and len(counts) == 1:
             if counts[0] == 2:
                 values = self.to_array()[..., 1]
-                return _show.picture(axes, values, label="probability of state 1", vmin=0.0, vmax=1.0, cmap="gray")
+                label = f"probability of {_show.legend_of_states(model.state_names, 1)}"
+                return _show.picture(axes, values, label=label, vmin=0.0, vmax=1.0, cmap="gray")
             return _show.labeled_picture(axes, self.labels(), model.names_of_states()[0])
         if model.num_variables <= _BARS:
             split = None if self.std_error is None else np.split(self.std_error, model.unary_offsets[1:-1])
@@ -431,8 +432,9 @@ class ChainResult(InferenceResult):
         """The facts of every result, and how well the chains have mixed."""
         known = super().facts()
         if len(self.r_hat):
-            known["largest R-hat"] = f"{self.r_hat.max():.4g}"
-            known["smallest effective sample size"] = f"{self.ess.min():.4g}"
+            if self.stats.get("num_sweeps") != 1:  # one sweep cannot be compared with others of its chain
+                known["largest R-hat"] = f"{self.r_hat.max():.4g}"
+            known["smallest effective sample size"] = f"{self.ess.min():,.0f}"
         return known
 
     def contents(self) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def test_hints_to_extras_can_be_followed(run: Run, tmp_path: Path, monkeypatch: 
         _checks.require("fastmix_is_not_here", extra="plot", purpose="pictures")
     source = Path(_checks.__file__).parent
     for path in source.rglob("*.py"):
-        assert "fastmix[" not in path.read_text(), path
+        assert "fastmix[" not in path.read_text("utf-8"), path
 
 
 # -- of a readable length, about what the user gave -------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_names_in_csv_answers_are_no_formulas(run: Run, tmp_path: Path) -> None:
     assert run("infer", "names.npz", "-o", "out.csv").code == 0
     assert run("map", "names.npz", "-o", "map.csv").code == 0
     for path in ("out.csv", "map.csv"):
-        with open(path, newline="") as stream:
+        with open(path, encoding="utf-8", newline="") as stream:
             cells = [cell for row in csv.reader(stream) for cell in row]
         assert not [cell for cell in cells if re.match("[=@\t\r\uff1d]|[+-](?![0-9])", cell)]
         assert {"-1", "+2.5e3", "plain", "'quoted", "'=1+1"} <= set(cells)
@@ -261,3 +261,12 @@ def test_a_pipe_without_a_writer_is_named(
     writer.join()
     assert outcome.code == 0
     assert ("waiting for what is written to the pipe pipe" in outcome.err) == late
+
+
+def test_words_that_are_no_numbers_are_named_with_their_option(run: Run, saved: str) -> None:
+    for option, word in (("--seed", "1e3x"), ("--time-limit", "soon")):
+        assert_refused(run("infer", saved, option, word), 2, rf"(?s).*{option}.*'{word}'.*fastmix infer --help")
+
+
+def test_help_names_arguments_without_types(run: Run) -> None:
+    assert "<" not in run("infer", "--help").out.partition("Arguments:")[2].partition("Options:")[0].split("\n")[1]

@@ -128,7 +128,7 @@ def test_every_figure_is_a_file_and_on_the_page(folder: Path) -> None:
 
 def test_settings_machine_and_the_paper_s_seconds_are_told(folder: Path) -> None:
     text = (folder / "report.html").read_text(encoding="utf-8")
-    started = json.loads((folder / "timing.settings.json").read_text())["started"]
+    started = json.loads((folder / "timing.settings.json").read_text("utf-8"))["started"]
     for fact in ("Seed", started, "norm_bound=2.5", "Processor", "numba"):
         assert fact in text
     for seconds in ("22.42 s", "254.25 s", "164.34 s", "1.50 s"):
@@ -167,8 +167,8 @@ def test_fields_of_failed_rows_are_text(tmp_path: Path) -> None:
         row["parameters"]["<img src=8>"] = "<img src=9>"
 
     report, _ = write_report(small_folder(tmp_path, hostile))
-    assert not re.search(r"<img src=\w", report.read_text())
-    assert "&lt;img src=2&gt;, trial 0: &lt;img src=1&gt;" in report.read_text()
+    assert not re.search(r"<img src=\w", report.read_text("utf-8"))
+    assert "&lt;img src=2&gt;, trial 0: &lt;img src=1&gt;" in report.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

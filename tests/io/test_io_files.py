@@ -316,7 +316,7 @@ def test_text_only_standard_output(monkeypatch):
 
 def test_trying_a_place_changes_nothing(tmp_path):
     old = tmp_path / "old"
-    old.write_text(TEXT)
+    old.write_text(TEXT, "utf-8")
     os.mkfifo(tmp_path / "pipe")  # opening it would wait for a reader
     before = only(tmp_path), old.stat().st_mtime_ns
     for path in (old, tmp_path / "new", tmp_path / "pipe", "/dev/null", "-"):
@@ -324,12 +324,12 @@ def test_trying_a_place_changes_nothing(tmp_path):
     for path in (tmp_path, tmp_path / "new" / "deeper"):
         check_folder(path)
     assert (only(tmp_path), old.stat().st_mtime_ns) == before
-    assert old.read_text() == TEXT
+    assert old.read_text("utf-8") == TEXT
 
 
 def test_places_that_cannot_be_written(tmp_path, monkeypatch):
     old = tmp_path / "old"
-    old.write_text(TEXT)
+    old.write_text(TEXT, "utf-8")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "link").symlink_to("nowhere/file")
     names = ["no/file", "old/file", "loop", "link", "n" * 300]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -85,3 +86,14 @@ def test_the_command_line_knows_it(addon: Format) -> None:
     convert, _, infer = done.stdout.partition("fastmix infer")
     assert ".json.gz" in convert
     assert "UAI, npz, BIF, XMLBIF, rudy, QUBO, Ergo or JSON" in " ".join(infer.split())
+
+
+@pytest.mark.parametrize(
+    ("suffix", "wanted"), [(".rudy", "a number"), (".bif.gz", "'network'"), (".qubo", "p qubo"), (".txt", "MARKOV")]
+)
+def test_what_no_format_claims_is_judged_by_its_suffix(tmp_path, suffix, wanted):
+    path = tmp_path / f"model{suffix}"
+    content = b"3 x\n1 2 zz\n"
+    path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    with pytest.raises(FormatError, match=rf":1: expected .*{wanted}"):
+        read_model(path)

@@ -218,6 +218,9 @@ def test_accuracy_is_met(schedule):
     certificate = certify(model, accuracy=0.05, schedule=schedule, per_variable=True, order=order)
     for seed in range(10):
         result = sample(model, accuracy=0.1, schedule=schedule, seed=seed)
+        assert "within 0.1 with 95% confidence" in result.stats["guarantee"]
+        assert "R-hat" not in result.summary()  # a single sweep has none
+        assert repr(result.intervals()).count("\n") == 0
         assert result.status == Status.OK
         assert np.abs(result.node_marginals - exact).max() < 0.1
     # 2 exp(-2 C 0.05^2) <= 0.05 first for C = 738; half of the accuracy is left for the bias.

@@ -74,8 +74,8 @@ NUM_PERFECT_DRAWS = 100
 @takes(
     "infer",
     _RUN,
-    method="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered, projected, annealed, multicanonical or "
-    "perfect. Options of a method: fastmix infer --method gibbs --help.",
+    method="auto, exact, mean-field, loopy-bp, gibbs, swendsen-wang, tempered, projected, annealed, multicanonical, "
+    "perfect or ganak. Options of a method: fastmix infer --method gibbs --help.",
     log_z="Take a method that has log Z.",
     bracket="Add proven bounds, and hold the answer to them.",
 )

@@ -74,6 +74,10 @@ def abandon(stream: Any) -> None:
 # -- errors and verdicts ----------------------------------------------------------------------------------------------
 
 
+#: What an option wants, by the kind of mistake that the parser names.
+_NUMBERS = {"int_parsing": "a whole number", "float_parsing": "a number"}
+
+
 def explain(error: BaseException) -> tuple[str, int] | None:
     """The text to show for an exception, with the exit code; None for an exception that no command is known to raise.
 
@@ -90,8 +94,19 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, FastmixError | ValueError | MemoryError | ImportError):
         return str(error) or type(error).__name__, 2
     if hasattr(error, "format_message"):  # a usage error of the parser
-        return f"{error.format_message()} (fastmix --help shows how)", 2
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "fastmix"
+        return f"{_usage_text(error)} ({command} --help shows how)", 2
     return None
+
+
+def _usage_text(error: Any) -> str:
+    """What is wrong with a command line; for words that are no numbers, in the form of all other messages."""
+    found = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []  # newer parsers keep the word
+    wanted = _NUMBERS.get(found[0]["type"]) if found else None
+    if wanted is None or getattr(error, "param", None) is None:
+        return str(error.format_message())
+    return f"{error.param.opts[0]} must be {wanted}, got {found[0]['input']!r}"
 
 
 def tell_guarantee(result: Any) -> None:

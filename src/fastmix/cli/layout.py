@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,6 +25,12 @@ _PANEL_OF = {name: title for title, names in _PANELS.items() for name in names}
 class GroupedCommand(TyperCommand):
     """A command whose help lists options under the titles of their groups (``rich_help_panel``), as plain text."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of the line of usage: names of arguments as they are, without braces."""
+        pieces = super().collect_usage_pieces(ctx)
+        bare = (re.sub(r"^\{(\w+)(\.*)\}\.*$", r"\1\2", piece) for piece in pieces)
+        return [re.sub(r"^\[\[(.*)\]\]$", r"[\1]", piece) for piece in bare]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then the options of no group, those that commands share, and those of each method."""
         arguments: list[tuple[str, str]] = []
@@ -33,7 +40,8 @@ class GroupedCommand(TyperCommand):
             if record is None:
                 continue
             if parameter.param_type_name == "argument":
-                arguments.append(record)
+                name, text = record
+                arguments.append((name.partition(" <")[0], text))  # that all of them are text goes without saying
             else:
                 shared = _PANEL_OF.get(parameter.name or "", COMMON_OPTIONS)
                 title = getattr(parameter, "rich_help_panel", None) or shared

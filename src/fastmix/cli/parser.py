@@ -42,7 +42,7 @@ _HELP_FLAGS = ("-h", "--help")
 def make_parser(arguments: list[str]) -> Any:
     """The parser for a command line; it knows the options of the command that is called, and of no other."""
     app = typer.Typer(
-        help="Marginal inference in discrete Markov random fields, with guarantees.",
+        help="Marginals, samples, best states and learning for discrete graphical models, with guarantees.",
         cls=UncutGroup,
         add_completion=True,
         rich_markup_mode=None,

@@ -61,7 +61,9 @@ def print_table(
         table.add_row(*map(printable, row))
     if title:
         console.print(printable(title), soft_wrap=True)  # a long path stays on one line
-    console.print(table)
+    with console.capture() as capture:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in capture.get().splitlines())  # nothing to copy but text
 
 
 def print_columns(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -274,7 +276,9 @@ def show_sampling(title: str, result: SampleResult | DrawResult) -> None:
         if result.bias_bound is not None:
             facts["largest bias possible"] = float(result.bias_bound.max(initial=0.0))
         facts["smallest effective sample size"] = float(result.ess.min(initial=float("inf")))
-        facts["largest R-hat"] = float(result.r_hat.max(initial=1.0))
+        if stats["num_sweeps"] != 1:  # one sweep cannot be compared with others of its chain
+            facts["largest R-hat"] = float(result.r_hat.max(initial=1.0))
+        facts["guarantee"] = stats.get("guarantee")
     facts |= {"updates_per_second": float(stats["updates_per_second"]), "seed": str(result.provenance["seed"])}
     show_facts(title, readable(facts))
 

@@ -136,7 +136,9 @@ def _compare(rows: Sequence[Row], kind: str, *groups: Sequence[str]) -> tuple[di
     }
     ordered = sorted((float(values.mean()), _short(name)) for name, values in means.items())
     listing = ", ".join(f"{name} {error:.3f}" for error, name in ordered)
-    return means, f"Mean error over strengths from {STRONG_COUPLINGS:g}: {listing}.", len(trials)
+    used = sorted({row["parameters"]["strength"] for row in strong})
+    where = f"at strength {used[0]:g}" if len(used) == 1 else f"over strengths from {used[0]:g} to {used[-1]:g}"
+    return means, f"Mean error {where}: {listing}.", len(trials)
 
 
 def euclidean_converges_quickly(rows: Sequence[Row]) -> list[Finding]:

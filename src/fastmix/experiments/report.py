@@ -61,7 +61,10 @@ def write_report(folder: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]
             findings += [(experiment, finding) for finding in experiment.findings(rows)] if rows else []
         figures = {one: save_figure(one, root) for one in shown if isinstance(one, Figure) and one.has_content}
         tables = [one for one in shown if isinstance(one, Table) and one.rows]
-        parts = [_rows_html(rows, num_planned), *(_figure_html(*figure) for figure in figures.items())]
+        drawings = [
+            _figure_html(figure, files, is_titled=figure.title != experiment.title) for figure, files in figures.items()
+        ]
+        parts = [_rows_html(rows, num_planned), *drawings]
         # Without a figure the table is what the experiment is about.
         parts += [_table_html(table, folded=bool(figures)) for table in tables]
         title = f"<h2>{_text(experiment.title)}</h2><p>{_text(experiment.summary)}</p>"
@@ -118,12 +121,14 @@ def _rows_html(rows: Sequence[Row], num_planned: int) -> str:
     return notes
 
 
-def _figure_html(figure: Figure, files: Sequence[Path]) -> str:
-    """A figure with its drawing in the page itself, its caption and the names of its files."""
+def _figure_html(figure: Figure, files: Sequence[Path], *, is_titled: bool) -> str:
+    """A figure with its drawing in the page itself, its caption and the names of its files; a title where asked for."""
     drawing = base64.b64encode(files[0].read_bytes()).decode()
     image = f'<img alt="{_text(figure.title)}" src="data:image/svg+xml;base64,{drawing}">'
+    title = f"<h3>{_text(figure.title)}</h3>" if is_titled else ""
+    kind = ' class="single"' if len(figure.panels) == 1 else ""
     return (
-        f'<figure id="figure-{figure.name}"><h3>{_text(figure.title)}</h3>'
+        f'<figure id="figure-{figure.name}"{kind}>{title}'
         f'<div class="scroll" tabindex="0">{image}</div><figcaption>{_text(figure.caption)} '
         f'<span class="quiet">Files: {", ".join(path.name for path in files)}.</span></figcaption></figure>'
     )
@@ -270,5 +275,8 @@ def _draw(ax: Any, panel: Panel) -> dict[str, Any]:
             axis.set_major_formatter("{x:g}")  # typeset powers would take most of the time of a figure
     else:
         ax.set_ylim(bottom=0.0)
+        places = {point[0] for points in panel.curves.values() for point in points}
+        if len(places) == 1:  # Matplotlib would make up an axis of hundredths around it
+            ax.set_xticks(list(places))
     ax.set(title=panel.title, xlabel=panel.x_label, ylabel="mean error of the marginals")
     return handles

@@ -7,6 +7,7 @@ or not at all. A format of models is one :class:`Format`; :func:`register_format
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -98,7 +99,8 @@ def register_format(new: Format) -> Format:
 
     Notes
     -----
-    The content of a file is offered to the latest format first. Content that no format claims is read as UAI.
+    The content of a file is offered to the latest format first. Content that no format claims is read in the format of
+    the file's suffix, which says what is wrong with it, or as UAI.
     """
     if not isinstance(new, Format):
         raise TypeError(f"new must be a Format, got {describe(new)}")
@@ -230,15 +232,21 @@ def read_model_or_network(
     ``patience`` is the number of seconds to wait until somebody writes to a named pipe; None waits without end.
     """
     data = read_bytes(path, max_bytes, patience)
-    return _format_of_content(data).read(data, display_name(path), max_bytes)
+    name = display_name(path)
+    return _format_of_content(data, name).read(data, name, max_bytes)
 
 
-def _format_of_content(data: bytes) -> Format:
-    """The format that claims the content of a file, from another package if need be; UAI where none does."""
+def _format_of_content(data: bytes, name: str) -> Format:
+    """The format that claims the content of a file, from another package if need be; where none does, that of its name.
+
+    The reader of that format then says what is wrong with the file. It is UAI if the name has no suffix of a format.
+    """
     found = _claiming_format(data)
     if found is None and not data[:64].lstrip().upper().startswith(_UAI_WORDS):
         _load_formats()
-        found = _claiming_format(data)
+        unpacked = re.sub(r"\.(gz|xz|bz2)$", "", name.lower())
+        named = (known for known in FORMATS if unpacked.endswith(known.suffixes))
+        found = _claiming_format(data) or next(named, None)
     return FORMATS[0] if found is None else found
 
 

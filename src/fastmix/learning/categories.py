@@ -93,7 +93,8 @@ def _distinct(column: Any) -> tuple[list[Any], IntArray]:
     Values that are equal but have different names, such as True and 1, stay apart: then every row has its own.
     """
     dtype = getattr(column, "dtype", None)
-    if hasattr(column, "factorize") and dtype != object:  # of pandas, all values of one type; missing ones are -1
+    # A column of pandas has values of one type unless it holds objects; factorize gives -1 for missing ones.
+    if hasattr(column, "factorize") and dtype != np.dtype(object):
         codes, different = column.factorize()
         values = [*different, None]
         return _in_order(values, np.asarray(codes, dtype=np.int64) % len(values))

@@ -13,8 +13,7 @@ from numba import uint64
 from fastmix._jit import inner, njit
 from fastmix.chains.product_kernels import next_row
 
-__all__ = ["add_row", "descend", "descend_shared", "fill_changes", "hopeful"]
-__all__ = ["add_row", "descend", "descend_shared", "hopeful", "hopeful_shared"]
+__all__ = ["add_row", "descend", "descend_shared", "fill_changes", "hopeful", "hopeful_shared"]
 
 
 @njit(cache=True, nogil=True)

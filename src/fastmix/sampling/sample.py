@@ -26,7 +26,7 @@ from fastmix.model import Evidence, MarkovRandomField
 from fastmix.results import Status
 from fastmix.sampling.perfect_sample import Perfect
 from fastmix.sampling.plans import SCHEDULES, Schedule, promise
-from fastmix.sampling.results import SampleResult
+from fastmix.sampling.results import CONFIDENCE, SampleResult
 from fastmix.sampling.run_chains import START_RULE, run_chains
 from fastmix.sampling.starts import check_starts
 
@@ -173,6 +173,9 @@ class Gibbs(ChainSampler):
     def run(self, model: MarkovRandomField, context: Context) -> SampleResult:
         """Marginals by averages over chains, with what a certificate promises about them where that was asked for."""
         result = run_chains(self, model, context)
+        if self.accuracy is not None and result.stats["stopped_by"] == "accuracy":
+            proven = f"every probability is within {self.accuracy:g} with {CONFIDENCE:.0%} confidence, which is proven"
+            return replace(result, stats={**result.stats, "guarantee": proven})
         if not context.certify or result.status != Status.OK:
             return result
         schedule = result.provenance["options"]["schedule"]

@@ -30,7 +30,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _ROUNDING = 1e-12  # error of averages over sweeps and chains
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Intervals:
     """Bounds on the probability of every state of every variable.
 
@@ -51,6 +51,15 @@ class Intervals:
     vacuous: BoolArray
     confidence: float
     simultaneous: bool
+
+    def __repr__(self) -> str:
+        """How many intervals there are, the widest of them, and with which confidence they hold."""
+        widest = float((self.upper - self.lower).max(initial=0.0))
+        together = "together" if self.simultaneous else "each"
+        return (
+            f"Intervals({len(self.lower):,} probabilities, widest {widest:.3g}, {int(self.vacuous.sum()):,} vacuous, "
+            f"confidence={self.confidence:g} {together})"
+        )
 
 
 # -- sampled marginals ----------------------------------------------------------------------------------------------
