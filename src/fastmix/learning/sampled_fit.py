@@ -93,7 +93,7 @@ class SampledFit:
         saved = self.problem.ledger.take_state()
         simple = self.penalty.is_smooth and not self.problem.data.has_missing and not self.is_tempered
         as_machine = simple and is_machine(self.template.structure, self.problem.hidden)
-        data_term = None if as_machine else DataTerm(self.coordinates, self.data, sampled=True)
+        data_term = None if as_machine else DataTerm(self.coordinates, self.data, sampled=True, clock=context.clock)
         if data_term is not None and data_term.fixed and anew and saved is None:
             first = self._tame_optimum(v)
             v = first.v

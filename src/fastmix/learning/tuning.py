@@ -31,12 +31,14 @@ __all__ = [
     "MAX_GROWING_VARIABLES", "MAX_GUARDED_VARIABLES", "MAX_HESSIAN_DATA_ROWS", "MAX_HESSIAN_NUMBERS",
     "MAX_HESSIAN_ROWS", "MAX_ITERATIONS", "MAX_MIXTURE_COMPONENTS", "MAX_MODELS", "MAX_ONE_HOT_ENTRIES", "MAX_PENALTY",
     "MAX_RIDGE_BESIDE_L1", "MAX_ROUGH_TOLERANCE", "MAX_ROUNDS", "MAX_SCORE_DIFFERENCE", "MAX_SECONDS_PER_GAP",
-    "MAX_STD_ERROR", "MAX_SUBSAMPLES", "MAX_SWEEPS", "MAX_TREE_BYTES", "MAX_TREE_ENTRIES", "MIN_CHAINS",
+    "MAX_STD_ERROR", "MAX_SUBSAMPLES", "MAX_SWEEPS", "MAX_TREE_BYTES", "MAX_TREE_ENTRIES", "MEAN_FIELD_STEPS",
+    "MIN_CHAINS",
     "MIN_CLAMPED_PAIRS", "MIN_DENSE_TERMS", "MIN_DENSITY", "MIN_EDGE_GAIN", "MIN_EFFECTIVE_SHARE", "MIN_EM_GAIN",
     "MIN_GAIN_VARIANCE", "MIN_GUARDED_ROWS", "MIN_LADDERS", "MIN_ROWS_PER_PARAMETER", "MIN_SAMPLED_TOLERANCE",
     "MIN_SIZE_GAIN", "MIN_STEP_SHARE", "MIN_TIMED_NORM_ENTRIES", "MIN_VARIANCE", "NORM_TIME_SHARE", "NOT_MIXED",
-    "NUM_COMPLETIONS", "NUM_GROUPS", "NUM_STARTS", "PAIRS_PER_SECOND", "PAIRS_TIME_SHARE", "PAIR_SMOOTHING",
-    "PATH_RIDGE", "PATIENCE", "PILOT_MODELS", "PILOT_ROUNDS", "PRIOR_VARIANCE", "PSEUDO_PENALTY_SCALE",
+    "NUM_COMPLETIONS", "NUM_GROUPS", "NUM_STARTS", "NUM_TRIALS", "PAIRS_PER_SECOND", "PAIRS_TIME_SHARE",
+    "PAIR_SMOOTHING", "PATH_RIDGE", "PATIENCE", "PILOT_MODELS", "PILOT_ROUNDS", "PRIOR_VARIANCE",
+    "PSEUDO_PENALTY_SCALE",
     "PSEUDO_TIME_SHARE", "RBM_CHAINS", "RBM_FORGET", "RBM_FORGET_SQUARES", "RBM_MIN_GRADIENT", "RBM_MIN_VARIANCE",
     "RBM_PASSES", "RBM_PRODUCTS_PER_CALL", "RBM_STEP", "RIDGES", "ROUGH_FACTOR", "ROUGH_VALIDATION_ERROR",
     "ROUNDING_TOLERANCE", "ROWS_PER_PARAMETER", "SCORES_WITHOUT_GAIN", "SCORE_CAUTION", "SECONDS_PER_CONTRAST_PAIR",
@@ -48,6 +50,7 @@ __all__ = [
     "STABILITY_TOLERANCE", "STALE_REJECTION", "START_ITERATIONS", "STEP_ROUNDING", "SUSPECT_GROWTH",
     "SUSPECT_PARAMETER", "SWEEP_TIME_SHARE", "TAME_ITERATIONS", "TAME_L1_FACTOR", "TAME_RIDGE", "TAME_SMALL_TOLERANCE",
     "TAME_TOLERANCE", "TOLERANCE", "TREES_OF_GAPS", "TREE_ENTRIES_PER_SECOND", "TREE_ITERATIONS", "TREE_SMOOTHING",
+    "TREE_TIME_SHARE", "TRIAL_SHARE", "TRIAL_TIME_SHARE",
     "UMBRELLA_ROUNDS", "UNSEEN_COUNT", "VALIDATION_ERROR", "VALUE_ROUNDING",
 ]  # fmt: skip
 
@@ -207,12 +210,19 @@ INACTIVE_SHARE = 0.98
 
 #: Standard errors of log Z by which a score may be too good, where it is compared with an exact one.
 SCORE_CAUTION = 2.0
-#: Share of the rows that models are compared on where there are no validation data.
+#: Share of the rows that mixtures are compared on where there are no validation data.
 HELD_OUT_SHARE = 0.1
-#: Rows, at least, of which a tenth tells anything.
-MIN_GUARDED_ROWS = 40
-#: Rows per parameter, below which chance may make an optimum worse than what is cheap, whatever the ridge.
-MIN_ROWS_PER_PARAMETER = 1.0
+#: The same for other models, whose fits are made again without them; how often at most; and the share of a time limit
+#: for the first time.
+TRIAL_SHARE = 0.2
+NUM_TRIALS = 3
+TRIAL_TIME_SHARE = 0.6
+#: Share of the time for the tree of rows with missing values.
+TREE_TIME_SHARE = 0.3
+#: Rows, at least, of which a part tells anything.
+MIN_GUARDED_ROWS = 20
+#: Rows per parameter, from which on what chance makes of a fit is known by the number of parameters.
+MIN_ROWS_PER_PARAMETER = 10.0
 #: Variables up to which a tree is looked for in a graph that was given.
 MAX_GUARDED_VARIABLES = 1000
 
@@ -311,6 +321,8 @@ SECONDS_PER_TREE_ENTRY = 1e-8
 MAX_COMPLETIONS = 1 << 16
 #: Seconds per row that elimination may take where they have more; it is the only way then.
 MAX_SECONDS_PER_GAP = 0.1
+#: Steps of mean field for the bounds on rows with more than that.
+MEAN_FIELD_STEPS = 24
 #: Their joint states up to which a list takes no longer than chains do.
 FEW_COMPLETIONS = 1 << 12
 #: Numbers of a temporary array: 32 MiB.
