@@ -63,9 +63,9 @@ class _Trial:
 class CheapModels:
     """The independent model and the best tree of a problem, with their scores, to be compared with what was learnt.
 
-    1. With validation data, the best of all by a lower bound on its score there comes back.
-    2. Without any, all are compared on the rows themselves, less what they have gained there by chance: p / (N - p) for
-       p parameters and N rows (Akaike's criterion; Hurvich and Tsai 1989). What is better by two standard errors of the
+    1. With validation data, the best of all by a lower bound on its score there comes back; in doubt 2. decides.
+    2. Without any, all are compared on the rows themselves, less what they have gained there by chance, by the number
+       of parameters (Akaike's criterion; Hurvich and Tsai 1989). What is better by two standard errors of the
        difference is the answer.
     3. Where the fit is not better by that, and rows are few, all are learnt again without a fifth of the rows, and
        compared on it; up to three fifths, until one is better by two standard errors. In doubt 2. says which it is.
@@ -124,12 +124,43 @@ class CheapModels:
         return _instead(chosen, result, compared)
 
     def _by_scores(self, result: LearnResult, problem: Problem) -> tuple[LearnResult, list[dict[str, Any]]]:
-        """The result with the best score on validation data, and all scores."""
+        """The result with the best score on validation data, and all scores.
+
+        A fit whose score is better by less than two standard errors must be better on its own rows too, less what
+        chance has made there.
+        """
         if self.models is None:
             self.models = _cheap_results(problem, self.edges)
         all_results = [result, *self.models]
         # Of equal ones the first, which is what was asked for.
-        return max(all_results, key=lower_score), _scores(all_results)
+        best = max(all_results, key=lower_score)
+        rival = max(self.models, key=quality)
+        if best is result and self._is_free and self._is_luck(result, rival):
+            best = rival
+        return best, _scores(all_results)
+
+    def _is_luck(self, result: LearnResult, rival: LearnResult) -> bool:
+        """Whether a fit may be better than a cheap model on the validation data by chance alone."""
+        rows = self.problem.validation
+        if rows is None or not math.isfinite(quality(rival)):
+            return False
+        spread = self._spread(result, rival, rows)
+        gain = lower_score(result) - quality(rival)
+        if spread is None or gain > SCORE_CAUTION * _std_error(rows, spread):
+            return False
+        data = self.problem.data
+        own = self._spread(result, rival, data)
+        if own is None:
+            return False
+        log_z = float(rows.weights @ spread) - gain
+        return float(data.weights @ own) - log_z < self._optimism(result) - self._optimism(rival)
+
+    def _spread(self, result: LearnResult, rival: LearnResult, rows: Dataset) -> FloatArray | None:
+        """Differences of the log-weights of all rows; None where they cannot be had."""
+        try:
+            return least_log_masses(result.model, rows)[0] - least_log_masses(rival.model, rows)[0]
+        except ResourceError:
+            return None
 
     # -- without validation data --------------------------------------------------------------------------------------
 
@@ -159,7 +190,8 @@ class CheapModels:
         gain = self._corrected(best) - self._corrected(scored)
         error = math.inf
         if math.isfinite(gain):
-            spread = least_log_masses(best.model, rows)[0] - least_log_masses(scored.model, rows)[0]
+            spread = self._spread(best, scored, rows)
+            assert spread is not None  # both have scores
             error = SCORE_CAUTION * _std_error(rows, spread)
             error += SCORE_CAUTION * (stats.get("validation_std_error") or 0.0)
         if not is_there:
@@ -175,9 +207,17 @@ class CheapModels:
 
     def _corrected(self, result: LearnResult) -> float:
         """The score of a result on its own rows, less what chance has made of it."""
+        return quality(result) - self._optimism(result)
+
+    def _optimism(self, result: LearnResult) -> float:
+        """What chance makes of the score of a result on its own rows, for p parameters and N of these.
+
+        That is p / N for cheap models, whose parameters are those of single conditional distributions, and p / (N - p)
+        for others, whose parameters all depend on each other.
+        """
         num_rows = self.problem.data.num_rows
-        num_parameters = _num_effective(result)
-        return quality(result) - num_parameters / max(num_rows - num_parameters, 0.1)
+        p = _num_effective(result)
+        return p / num_rows if "cheap" in result.stats else p / max(num_rows - p, 0.1)
 
     def _has_few_rows(self) -> bool:
         """Whether the rows are too few for the number of parameters to tell what chance makes of them."""
