@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fastmix
+import oracle.learning
 from fastmix import NormBall, learn
-from fastmix.learning import chow_liu, graph_search, read_data
+from fastmix._clock import OutOfTimeError
+from fastmix.errors import ResourceError
+from fastmix.learning import chow_liu, graph_search, masses, read_data
 from fastmix.results import Status
 
 
@@ -70,7 +74,100 @@ def test_a_fit_whose_chains_were_lost_gives_way_to_the_tree(monkeypatch: pytest.
         )
 
 
-def test_few_rows_are_compared_on_a_tenth_of_them() -> None:
+@pytest.mark.parametrize("seed", range(15))
+def test_without_validation_data_fresh_rows_are_no_worse_by_the_answer(seed: int) -> None:
+    rows, count = rows_of(seed)
+    fresh = rows[count:]
+    result = learn(rows[:count], num_states=2, seed=seed)
+    own = fastmix.score(result.model, fresh).per_row
+    for cheap in (chow_liu(read_data(rows[:count], num_states=2)), independent_of(rows[:count])):
+        gains = own - fastmix.score(cheap, fresh).per_row
+        assert gains.mean() >= -4.0 * gains.std() / np.sqrt(len(fresh)) - 1e-3
+
+
+def independent_of(rows: np.ndarray) -> fastmix.MarkovRandomField:
+    """The independent model of binary rows."""
+    shares = 0.99 * rows.mean(axis=0) + 0.005
+    unaries = [np.log([1.0 - p, p]) for p in shares]
+    return fastmix.MarkovRandomField.from_tables(unaries, [], [])
+
+
+def test_a_complete_graph_of_rows_from_a_tree_gives_way_to_it() -> None:
+    rng = np.random.default_rng(5)
+    rows = (np.cumsum(rng.random((500, 14)) < 0.15, axis=1) % 2).astype(int)
+    result = learn(rows, num_states=2, seed=0)
+    assert (result.status, result.moments, result.model.num_edges) == (Status.OK, "closed form", 13)
+    assert [entry["model"] for entry in result.stats["compared"]] == ["fit", "independent", "chow-liu"]
+    assert result.validation_log_likelihood is None
+
+
+def test_a_fit_that_max_iter_ends_is_compared() -> None:
+    rows, _ = rows_of(2)
+    result = learn(rows, num_states=2, seed=0, max_iter=1)
+    assert result.status is Status.NOT_CONVERGED
+    assert result.stats["compared"]
+    tree = fastmix.score(chow_liu(read_data(rows, num_states=2)), rows).log_likelihood
+    assert fastmix.score(result.model, rows).log_likelihood >= tree - 1e-9
+
+
+def test_a_limit_leaves_a_model_that_was_seen_to_be_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    rows = (rng.random((80, 10)) < np.where(rng.random((80, 1)) < 0.5, 0.1, 0.9)).astype(int)
+    whole = graph_search.fit_with_penalties
+
+    def late(problem: Any, *options: Any) -> Any:
+        """The fit, but for the one to all rows, which has no time."""
+        if problem.data.num_rows == len(rows):
+            raise OutOfTimeError
+        return whole(problem, *options)
+
+    monkeypatch.setattr(graph_search, "fit_with_penalties", late)
+    result = learn(rows, num_states=2, ridge=0.1, seed=0, time_limit=60.0)
+    assert (result.status, result.num_rows) == (Status.NOT_CONVERGED, 64)
+    assert result.model.num_edges == 45
+
+
+def test_validation_rows_with_many_missing_values_are_scored_by_a_bound() -> None:
+    rng = np.random.default_rng(3)
+    rows = (rng.random((60, 26)) < np.where(rng.random((60, 1)) < 0.5, 0.2, 0.8)).astype(int)
+    judges = np.where(rng.random(rows.shape) < 0.8, -1, rows)
+    edges = [(i, j) for i in range(26) for j in range(i)]
+    result = learn(rows, edges=edges, validation=judges, num_states=2, max_iter=2, num_chains=64, seed=0)
+    assert result.stats["compared"][0]["validation_log_likelihood"] > -np.inf
+
+
+@pytest.mark.parametrize("states", [[2] * 7, [2, 3, 4, 2]])
+def test_bounds_on_rows_with_gaps_are_below_sums(monkeypatch: pytest.MonkeyPatch, states: list[int]) -> None:
+    rng = np.random.default_rng(len(states))
+    edges = list(itertools.combinations(range(len(states)), 2))
+    model = oracle.learning.random_model(states, edges, seed=4, scale=0.3)
+    rows = rng.integers(0, states, size=(40, len(states)))
+    data = read_data(np.where(rng.random(rows.shape) < 0.5, -1, rows), num_states=states)
+    exact = np.array([oracle.learning.log_mass(model, row) for row in data.states])
+    np.testing.assert_allclose(masses.least_log_masses(model, data)[0], exact, rtol=0.0, atol=1e-9)
+    monkeypatch.setattr(masses, "MAX_COMPLETIONS", 2)
+    monkeypatch.setattr(masses, "log_masses", refuse_many(masses.log_masses))
+    found, is_bound = masses.least_log_masses(model, data)
+    assert is_bound
+    assert (found <= exact + 1e-9).all()
+    assert float((exact - found).mean()) < 0.1
+    monkeypatch.setattr(masses, "MEAN_FIELD_STEPS", 1)
+    assert masses.least_log_masses(model, data)[0].sum() < found.sum()
+
+
+def refuse_many(sums: Any) -> Any:
+    """The sums over missing values, but for rows with more than one of them."""
+
+    def found(model: Any, data: Any, clock: Any) -> Any:
+        """The same."""
+        if ((data.states == -1).sum(axis=1) > 1).any():
+            raise ResourceError("missing values must have fewer states")
+        return sums(model, data, clock)
+
+    return found
+
+
+def test_few_rows_are_compared_on_parts_of_them() -> None:
     rows = np.random.default_rng(0).integers(0, 2, size=(60, 12))
     result = learn(rows, ridge=1e-6, num_states=2, seed=0)
     assert result.status is Status.OK

@@ -108,7 +108,7 @@ def test_variables_are_visited_in_the_order_of_other_chains() -> None:
 @pytest.fixture
 def as_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes back is the fit that was asked for, also where it has not converged and a tree is better."""
-    monkeypatch.setattr("fastmix.learning.cheap.CheapModels.best", lambda _, result: result)
+    monkeypatch.setattr("fastmix.learning.cheap.CheapModels.best", lambda _, result, learn: result)
 
 
 @pytest.mark.usefixtures("few_states", "as_fitted")

@@ -206,6 +206,8 @@ class HostChains(Chains):
             used = np.flatnonzero(weights)
             lanes = lanes[:, used]
             weights = weights[used]
+            if self._dense and 0 < len(used) < _EXACT and (weights == weights[0]).all():
+                return self._dense_moments(lanes) * (float(weights[0]) * len(used) / count)
         result = np.empty(self.num_parameters)
         split = int(self.structure.unary_offsets[-1])
         self._count(lanes, self._whole, weights, result[:split], result[split:])

@@ -22,6 +22,8 @@ from fastmix.learning.tuning import (
     SECONDS_PER_STATE_PAIR,
     SECONDS_PER_STATE_PAIR_AND_ROW,
     SECONDS_PER_VARIABLE_PAIR,
+    SPARSE_PRODUCT_FACTOR,
+    SPARSE_SHARE,
 )
 from fastmix.model import MarkovRandomField
 from fastmix.model.flat import offsets_of
@@ -105,6 +107,34 @@ def best_tree(data: Dataset, smoothing: float, clock: Clock, allowed: IntArray |
     )
 
 
+def _is_sparse(data: Dataset) -> bool:
+    """Whether few values are not the first state of their variable, so that pairs of these are quickly counted."""
+    return bool(np.count_nonzero(data.states) < SPARSE_SHARE * data.states.size)
+
+
+def _sparse_pair_probabilities(data: Dataset, offsets: NDArray[np.int64], own: slice) -> FloatArray:
+    """The same from pairs of values that are not the first state; the others are what is left of whole shares."""
+    from scipy.sparse import csr_array
+
+    size = int(offsets[-1])
+    row, variable = np.nonzero(data.states)
+    column = offsets[:-1][variable] + data.states[row, variable]
+    hot = csr_array((np.ones(len(row)), (row, column)), shape=(len(data.states), size))
+    weighted = csr_array((data.weights[row], (row, column)), shape=hot.shape)
+    result = np.asarray((hot[:, own].T @ weighted).todense(), dtype=np.float64)
+
+    # 1. The first states of the variables of the columns: what a row has left.
+    single = observed_shares(data)[0]
+    first = offsets[:-1]
+    result[:, first] = single[own, None] - np.add.reduceat(result, first, axis=1)
+
+    # 2. Those of the variables of the rows: what a column has left.
+    mine = first[(first >= own.start) & (first < own.stop)] - own.start
+    result[mine] = 0.0
+    result[mine] = single - np.add.reduceat(result, mine, axis=0)
+    return np.maximum(result, 0.0)
+
+
 def _check_size(data: Dataset, clock: Clock) -> None:
     """A :class:`ResourceError` without the memory for a tree of these data, an OutOfTimeError without the time."""
     pairs = len(data.num_states) * (len(data.num_states) - 1) / 2.0
@@ -112,8 +142,11 @@ def _check_size(data: Dataset, clock: Clock) -> None:
         BYTES_PER_VARIABLE_PAIR * pairs, f"a number for each of {pairs:,.0f} pairs of variables", "give the edges"
     )
     size = float(data.num_states.sum())
-    seconds_per_state_pair = SECONDS_PER_STATE_PAIR + SECONDS_PER_STATE_PAIR_AND_ROW * len(data.states)
-    if SECONDS_PER_VARIABLE_PAIR * pairs + size**2 * seconds_per_state_pair > clock.left():
+    products = size**2 * len(data.states)
+    if not data.has_missing and _is_sparse(data):
+        products = float((np.count_nonzero(data.states, axis=1).astype(np.float64) ** 2).sum()) * SPARSE_PRODUCT_FACTOR
+    seconds = size**2 * SECONDS_PER_STATE_PAIR + products * SECONDS_PER_STATE_PAIR_AND_ROW
+    if SECONDS_PER_VARIABLE_PAIR * pairs + seconds > clock.left():
         raise OutOfTimeError
 
 
@@ -149,6 +182,8 @@ def _information(
 def _pair_probabilities(data: Dataset, offsets: NDArray[np.int64], own: slice, clock: Clock) -> FloatArray:
     """Probabilities (states of some variables, S) of all pairs of states of one of these and of any variable."""
     size = int(offsets[-1])
+    if _is_sparse(data):
+        return _sparse_pair_probabilities(data, offsets, own)
     result = np.zeros((own.stop - own.start, size))
     step = max(1, MAX_ONE_HOT_ENTRIES // size)
     for first in range(0, len(data.states), step):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class Dataset:
         missing = ", with missing values" if self.has_missing else ""
         return f"Dataset({self.num_rows:,} rows of {len(self.num_states)} variables{missing})"
 
-    @property
+    @cached_property
     def has_missing(self) -> bool:
         """Whether some values are missing."""
         return bool(self.states.size) and int(self.states.min()) == MISSING
@@ -78,11 +79,18 @@ class Dataset:
         >>> data.states.tolist(), data.weights.tolist(), where.tolist()
         ([[0, 1], [1, 1]], [0.75, 0.25], [0, 1, 0, 0])
         """
+        return self._merged
+
+    @cached_property
+    def _merged(self) -> tuple[Dataset, IntArray]:
+        """What :meth:`merged` gives, which most parts of a fit ask for."""
         rows = np.ascontiguousarray(self.states)
         keys = rows.view(f"V{rows.itemsize * rows.shape[1]}")[:, 0]  # rows as single values, which sort much faster
         _, first, where = np.unique(keys, return_index=True, return_inverse=True)
         weights = np.bincount(where, self.weights, len(first)).astype(np.float64)
-        return replace(self, states=self.states[first], weights=weights), where
+        merged = replace(self, states=self.states[first], weights=weights)
+        vars(merged)["_merged"] = merged, np.arange(len(first))  # whose rows are different already
+        return merged, where
 
     def with_hidden(self, count: int) -> Dataset:
         """The data with columns of hidden binary variables, all missing; their names tell them from the others."""

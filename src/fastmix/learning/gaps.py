@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._clock import Clock
+from fastmix._clock import Clock, OutOfTimeError
 from fastmix._context import Context
 from fastmix.graphs import complete_edges
 from fastmix.learning.clamped import ClampedChains
@@ -51,7 +51,8 @@ def gap_tree(
 ) -> TreeMixture:
     """The most probable tree for rows with missing values, as a mixture of one component.
 
-    With ``allowed`` edges (m, 2) it has no others. ``seed`` is that of the draws in which the tree is looked for.
+    With ``allowed`` edges (m, 2) it has no others. ``seed`` is that of the draws in which the tree is looked for. Once
+    the time is over the tree so far is the answer, if there is one.
     """
     rows = MixtureRows.of(data)
     num_states = data.num_states
@@ -61,13 +62,20 @@ def gap_tree(
     parents = np.full(len(num_states), -1, dtype=np.int64)
     tree = TreeMixture(num_states, parents, np.ones(1), single[:, None])
     for iteration in range(TREE_ITERATIONS):
+        if iteration and clock.past():
+            break
         some = rows
         wanted = None
-        if iteration in TREES_OF_GAPS and len(num_states) > 1:
-            some = tree.completed(rows, np.random.default_rng((seed, iteration)), clock)
-            wanted = best_parents(tree, some, data.num_rows, clock, allowed)
-            parents = wanted
-        _, _, counts = tree.expected_counts(some, clock, wanted)
+        try:
+            if iteration in TREES_OF_GAPS and len(num_states) > 1:
+                some = tree.completed(rows, np.random.default_rng((seed, iteration)), clock)
+                wanted = best_parents(tree, some, data.num_rows, clock, allowed)
+            _, _, counts = tree.expected_counts(some, clock, wanted)
+        except OutOfTimeError:
+            if not iteration:
+                raise
+            break
+        parents = tree.parents if wanted is None else wanted
         tables = tables_of(counts * data.num_rows, num_states, parents, smoothing)
         tree = TreeMixture(num_states, parents, np.ones(1), tables)
     return tree

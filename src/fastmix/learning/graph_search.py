@@ -116,8 +116,9 @@ def _closed_form(problem: Problem, tree: MarkovRandomField) -> LearnResult:
         value, gradient = loss.evaluate(v)
         error = coordinates.moment_error(gradient)
     stats: dict[str, Any] = {}
+    is_cut = data.has_missing and problem.context.clock.past()  # expectation maximization goes on until then
     score = validate(problem, model, data, stats)
-    return LearnResult(
+    result = LearnResult(
         model=model,
         objective="likelihood",
         moments="closed form",
@@ -133,3 +134,4 @@ def _closed_form(problem: Problem, tree: MarkovRandomField) -> LearnResult:
         num_rows=problem.data.num_rows,
         stats={"stopped_by": "done", "num_iterations": 0},
     )
+    return late(result) if is_cut else result

@@ -21,8 +21,18 @@ def observed_shares(data: Dataset) -> tuple[FloatArray, FloatArray]:
     num_entries = int(offsets[-1])
     if not num_entries:
         return np.zeros(0), np.zeros(0)
-    counts = np.zeros(num_entries)
     step = max(1, MAX_COUNTED_STATES // len(starts))
+    if num_entries == 2 * len(starts) and (data.num_states == 2).all() and not data.has_missing:
+        sums = np.zeros((len(starts), 2))
+        for first in range(0, len(data.states), step):
+            rows = data.states[first : first + step].astype(np.float64)
+            weights = data.weights[first : first + step]
+            sums[:, 0] += weights @ (1.0 - rows)
+            sums[:, 1] += weights @ rows
+        totals = sums.sum(axis=1, keepdims=True)
+        shares = np.divide(sums, totals, out=np.zeros_like(sums), where=totals > 0.0)
+        return shares.reshape(-1), totals[:, 0]
+    counts = np.zeros(num_entries)
     for first in range(0, len(data.states), step):
         rows = data.states[first : first + step]
         seen = rows != MISSING

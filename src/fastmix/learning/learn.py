@@ -206,15 +206,24 @@ def _best_in_time(
         edges = as_edges(edges, n)
     result = None
     cheap = CheapModels(problem, edges)
+
+    def of_rows(part: Problem) -> LearnResult:
+        """The fit to some rows."""
+        if along_sets:
+            return learn_along_sets(part, edges, ridge)
+        # What is "auto" is a matter of all data, and of what is given to validate them.
+        graph = "complete" if isinstance(edges, str) and edges == "auto" and part is not problem else edges
+        return learn_graph(part, graph, ridge, l1)
+
     with Ending() as ending:
-        cheap.prepare()
-        result = learn_along_sets(problem, edges, ridge) if along_sets else learn_graph(problem, edges, ridge, l1)
+        cheap.prepare(of_rows)
+        result = of_rows(problem)
     if result is None and problem.found:
         best = best_found(problem.found)
         result = interrupted(best) if ending.interrupted else late(best)
     if result is None and ending.interrupted:
         problem.context.raise_nothing(ending.by)
-    return cheap.best(independent_fit(problem, ridge, l1) if result is None else result)
+    return cheap.best(independent_fit(problem, ridge, l1) if result is None else result, of_rows)
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fastmix._arrays import FloatArray
 from fastmix._checks import check_choice
@@ -14,7 +14,7 @@ from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.data_moments import DataTerm
 from fastmix.learning.dataset import Dataset
 from fastmix.learning.log_z import log_normalizer
-from fastmix.learning.masses import log_masses
+from fastmix.learning.masses import least_log_masses
 from fastmix.learning.model_moments import exact_model_term
 from fastmix.learning.objective import LearningObjective, Loss, Validation, register_objective
 from fastmix.learning.tuning import (
@@ -55,14 +55,13 @@ class Likelihood(LearningObjective):
                 raise
             return None
 
-    def check_validation(self, coordinates: Coordinates, validation: Dataset) -> None:
-        """A :class:`ResourceError` if missing values of the validation data have too many joint states to list."""
-        DataTerm(coordinates, validation)
-
     def validate(
         self, model: MarkovRandomField, data: Dataset, validation: Dataset, context: Context, *, rough: bool
     ) -> Validation:
-        """The mean log-likelihood of the validation data, unknown where there is no memory or time for log Z."""
+        """The mean log-likelihood of the validation data, unknown where there is no memory or time for log Z.
+
+        Missing values with too many joint states are summed over by a lower bound.
+        """
         on_device = context.backend != "cpu" and cuda_available()[0]
         try:
             answer = log_normalizer(
@@ -79,8 +78,11 @@ class Likelihood(LearningObjective):
         log_z = answer.log_z
         if answer.status is Status.NOT_MIXED and answer.bracket is not None:  # no score is better than it may be
             log_z = max(log_z, *answer.bracket)
-        value = float(validation.weights @ log_masses(model, validation)) - log_z
-        stats = {"validation_std_error": answer.std_error, "log_z_method": answer.method}
+        masses, is_bound = least_log_masses(model, validation)
+        value = float(validation.weights @ masses) - log_z
+        stats: dict[str, Any] = {"validation_std_error": answer.std_error, "log_z_method": answer.method}
+        if is_bound:
+            stats["validation_is_bound"] = True
         return Validation(value, stats, interrupted=answer.status is Status.INTERRUPTED)
 
 

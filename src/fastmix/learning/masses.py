@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import BoolArray, FloatArray, IntArray
 from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
 from fastmix._memory import available_memory
 from fastmix.errors import ResourceError
@@ -25,12 +25,13 @@ from fastmix.learning.tuning import (
     CHUNK_NUMBERS,
     MAX_COMPLETIONS,
     MAX_SECONDS_PER_GAP,
+    MEAN_FIELD_STEPS,
     MIN_DENSE_TERMS,
     SECONDS_PER_DENSE_ENTRY,
 )
 from fastmix.model import MarkovRandomField
 
-__all__ = ["log_masses"]
+__all__ = ["least_log_masses", "log_masses"]
 
 
 def log_masses(model: MarkovRandomField, data: Dataset, clock: Clock = NO_LIMIT) -> FloatArray:
@@ -47,6 +48,78 @@ def log_masses(model: MarkovRandomField, data: Dataset, clock: Clock = NO_LIMIT)
         if len(gaps):
             _write_gaps(model, data, gaps, clock, result)
     return result
+
+
+def least_log_masses(model: MarkovRandomField, data: Dataset, clock: Clock = NO_LIMIT) -> tuple[FloatArray, bool]:
+    """The same, with lower bounds where missing values have too many joint states, and whether there are any bounds.
+
+    The bounds are those of independent missing values (mean field), whose probabilities are found by iteration.
+    """
+    if not data.has_missing:
+        return log_masses(model, data, clock), False
+    sizes = np.where(data.states == MISSING, np.log(model.num_states), 0.0).sum(axis=1)
+    is_hard = sizes > math.log(MAX_COMPLETIONS)
+    result = np.empty(len(is_hard))
+    result[~is_hard] = log_masses(model, _some_rows(data, ~is_hard), clock)
+    if not is_hard.any():
+        return result, False
+    hard = _some_rows(data, is_hard)
+    try:
+        result[is_hard] = log_masses(model, hard, clock)
+    except ResourceError:
+        if obstacle(model):
+            raise
+        result[is_hard] = _mean_field_masses(model, hard.states)
+        return result, True
+    return result, False
+
+
+def _some_rows(data: Dataset, chosen: BoolArray) -> Dataset:
+    """Some rows of the data with their weights, whatever these add up to."""
+    return replace(data, states=data.states[chosen], weights=data.weights[chosen])
+
+
+def _mean_field_masses(model: MarkovRandomField, states: NDArray[Any]) -> FloatArray:
+    """Lower bounds on the masses of rows (rows, n) with missing values, by Gibbs and Bogoliubov.
+
+    Of independent values with the means m of the contrasts it is ``c.m + m'Mm / 2`` plus their entropy. Half a step to
+    the stationary point, as often as it takes for all rows side by side; the best on the way is the answer.
+    """
+    coordinates = Coordinates(model.structure)
+    v, constant = coordinates.from_parameters(model.parameters)
+    c = v[: coordinates.num_contrasts]
+    matrix = coordinates.matrix(v)
+    starts = coordinates.starts
+    result = np.empty(len(states))
+    step = max(1, CHUNK_NUMBERS // max(1, coordinates.num_contrasts))
+    for first in range(0, len(states), step):
+        some = states[first : first + step]
+        gone = some == MISSING
+        columns = np.flatnonzero(gone.any(axis=0))
+        means = coordinates.encode(some)
+        best = np.full(len(some), -np.inf)
+        shares = {i: np.full((int(gone[:, i].sum()), len(q)), 1.0 / len(q)) for i, q in _own(coordinates, columns)}
+        for _ in range(MEAN_FIELD_STEPS):
+            fields = means @ matrix
+            values = means @ c + 0.5 * np.einsum("rk,rk->r", fields, means)
+            for i, q in _own(coordinates, columns):
+                rows = gone[:, i]
+                own = slice(starts[i], starts[i + 1])
+                p = shares[i]
+                values[rows] -= (p * np.log(np.maximum(p, 1e-300))).sum(axis=1)
+                logits = (fields[rows][:, own] + c[own]) @ q.T
+                wanted = np.exp(logits - logits.max(axis=1, keepdims=True))
+                shares[i] = 0.5 * (p + wanted / wanted.sum(axis=1, keepdims=True))
+                means[rows, own] = shares[i] @ q
+            best = np.maximum(best, values)
+        result[first : first + step] = best
+    return result + constant + model.log_constant
+
+
+def _own(coordinates: Coordinates, variables: IntArray) -> Iterator[tuple[int, FloatArray]]:
+    """Some variables, and the contrasts (states, contrasts) of each."""
+    for i in variables.tolist():
+        yield i, coordinates.tables[i]
 
 
 def _write_gaps(model: MarkovRandomField, data: Dataset, gaps: IntArray, clock: Clock, result: FloatArray) -> None:

@@ -339,7 +339,9 @@ class _Run:
             self.result.stopped_by = "done"
             self.result.take(self.scaling.to_v(z), outcome)
         elif gap < 3.0 * noise or (outcome.stuck and not outcome.worse and gap < 10.0 * noise) or unclear:
-            most = MAX_CONFIRMING_SWEEPS if max(gap, noise) <= tol else MAX_SWEEPS
+            # As many as a round takes to be sure that no more is left than is asked for.
+            is_enough = CAUTION * outcome.slowness * max(gap, noise) <= tol
+            most = MAX_CONFIRMING_SWEEPS if is_enough else MAX_SWEEPS
             self.gradient.length = max(self.gradient.length, min(2 * self.gradient.length, most))
         self.gradient.confirmed = near
 

@@ -31,6 +31,7 @@ from fastmix.learning.tuning import (
     DEVICE_CHAINS,
     FEW_CONTRASTS,
     FIT_TIME_SHARE,
+    LEAST_SAMPLED_TOLERANCE,
     MANY_CHAINS,
     MAX_ROUGH_TOLERANCE,
     MAX_ROUNDS,
@@ -93,7 +94,7 @@ class SampledFit:
         saved = self.problem.ledger.take_state()
         simple = self.penalty.is_smooth and not self.problem.data.has_missing and not self.is_tempered
         as_machine = simple and is_machine(self.template.structure, self.problem.hidden)
-        data_term = None if as_machine else DataTerm(self.coordinates, self.data, sampled=True)
+        data_term = None if as_machine else DataTerm(self.coordinates, self.data, sampled=True, clock=context.clock)
         if data_term is not None and data_term.fixed and anew and saved is None:
             first = self._tame_optimum(v)
             v = first.v
@@ -103,7 +104,7 @@ class SampledFit:
             return Sampled(v, stopped_by="time_limit")
 
         clock = context.clock
-        if self.problem.validation is not None:
+        if self.problem.validation is not None or clock.limit is not None:  # it will be compared with what is cheap
             clock = clock.part(FIT_TIME_SHARE)
         rounds = self._rounds(saved)
         if data_term is None:
@@ -183,6 +184,7 @@ class SampledFit:
         is_large = self.coordinates.num_contrasts > FEW_CONTRASTS
         share = CHANCE_SHARE if is_large else SMALL_CHANCE_SHARE
         each = min(max(MIN_SAMPLED_TOLERANCE, 0.5 * share / num_rows), 0.5 * CHANCE_SHARE / num_rows)
+        each = max(each, LEAST_SAMPLED_TOLERANCE)
         enough = each * min(num_parameters, num_rows)
         if self.problem.rough:
             enough = max(enough, min(ROUGH_FACTOR * enough, MAX_ROUGH_TOLERANCE))

@@ -23,7 +23,8 @@ __all__ = [
     "FIRST_TIME_SHARE", "FIRST_TREES", "FIT_TIME_SHARE", "GROWING_CAUTION", "GROWING_CHAINS", "GROWING_DAMPING",
     "GROWING_RIDGE", "GROWING_SNAPSHOTS", "GROWING_STEPS", "GROWTH_PART", "HELD_OUT_SHARE", "HIDDEN_START_SPREAD",
     "HOPELESS_GAP", "INACTIVE_SHARE", "INFINITE_PARAMETER", "ITERATIONS_PER_SCORE", "ITERATIONS_PER_TREE",
-    "L1_HALVINGS", "LAGS", "LARGE_MODEL_CONTRASTS", "LARGE_MODEL_SWEEPS", "LBFGS_MEMORY", "LIPSCHITZ_DECAY",
+    "L1_HALVINGS", "LAGS", "LARGE_MODEL_CONTRASTS", "LARGE_MODEL_SWEEPS", "LBFGS_MEMORY", "LEAST_SAMPLED_TOLERANCE",
+    "LIPSCHITZ_DECAY",
     "LIPSCHITZ_GROWTH", "MANY_CHAINS", "MASS_TIME_SHARE", "MAX_BIAS_STEP", "MAX_BURN_IN", "MAX_CATEGORIES",
     "MAX_CHOSEN_COMPONENTS", "MAX_COMPLETED_CONTRASTS", "MAX_COMPLETE_VARIABLES", "MAX_COMPLETIONS", "MAX_COMPONENTS",
     "MAX_CONFIGURATIONS", "MAX_CONFIRMING_SWEEPS", "MAX_COUNTED_STATES", "MAX_CURVATURE", "MAX_DENSE_VARIABLES",
@@ -31,12 +32,14 @@ __all__ = [
     "MAX_GROWING_VARIABLES", "MAX_GUARDED_VARIABLES", "MAX_HESSIAN_DATA_ROWS", "MAX_HESSIAN_NUMBERS",
     "MAX_HESSIAN_ROWS", "MAX_ITERATIONS", "MAX_MIXTURE_COMPONENTS", "MAX_MODELS", "MAX_ONE_HOT_ENTRIES", "MAX_PENALTY",
     "MAX_RIDGE_BESIDE_L1", "MAX_ROUGH_TOLERANCE", "MAX_ROUNDS", "MAX_SCORE_DIFFERENCE", "MAX_SECONDS_PER_GAP",
-    "MAX_STD_ERROR", "MAX_SUBSAMPLES", "MAX_SWEEPS", "MAX_TREE_BYTES", "MAX_TREE_ENTRIES", "MIN_CHAINS",
+    "MAX_STD_ERROR", "MAX_SUBSAMPLES", "MAX_SWEEPS", "MAX_TREE_BYTES", "MAX_TREE_ENTRIES", "MEAN_FIELD_STEPS",
+    "MIN_CHAINS",
     "MIN_CLAMPED_PAIRS", "MIN_DENSE_TERMS", "MIN_DENSITY", "MIN_EDGE_GAIN", "MIN_EFFECTIVE_SHARE", "MIN_EM_GAIN",
     "MIN_GAIN_VARIANCE", "MIN_GUARDED_ROWS", "MIN_LADDERS", "MIN_ROWS_PER_PARAMETER", "MIN_SAMPLED_TOLERANCE",
     "MIN_SIZE_GAIN", "MIN_STEP_SHARE", "MIN_TIMED_NORM_ENTRIES", "MIN_VARIANCE", "NORM_TIME_SHARE", "NOT_MIXED",
-    "NUM_COMPLETIONS", "NUM_GROUPS", "NUM_STARTS", "PAIRS_PER_SECOND", "PAIRS_TIME_SHARE", "PAIR_SMOOTHING",
-    "PATH_RIDGE", "PATIENCE", "PILOT_MODELS", "PILOT_ROUNDS", "PRIOR_VARIANCE", "PSEUDO_PENALTY_SCALE",
+    "NUM_COMPLETIONS", "NUM_GROUPS", "NUM_STARTS", "NUM_TRIALS", "PAIRS_PER_SECOND", "PAIRS_TIME_SHARE",
+    "PAIR_SMOOTHING", "PATH_RIDGE", "PATIENCE", "PILOT_MODELS", "PILOT_ROUNDS", "PRIOR_VARIANCE",
+    "PSEUDO_PENALTY_SCALE",
     "PSEUDO_TIME_SHARE", "RBM_CHAINS", "RBM_FORGET", "RBM_FORGET_SQUARES", "RBM_MIN_GRADIENT", "RBM_MIN_VARIANCE",
     "RBM_PASSES", "RBM_PRODUCTS_PER_CALL", "RBM_STEP", "RIDGES", "ROUGH_FACTOR", "ROUGH_VALIDATION_ERROR",
     "ROUNDING_TOLERANCE", "ROWS_PER_PARAMETER", "SCORES_WITHOUT_GAIN", "SCORE_CAUTION", "SECONDS_PER_CONTRAST_PAIR",
@@ -44,10 +47,12 @@ __all__ = [
     "SECONDS_PER_NORM_ENTRY", "SECONDS_PER_PRODUCT", "SECONDS_PER_STATE_PAIR", "SECONDS_PER_STATE_PAIR_AND_ROW",
     "SECONDS_PER_TABLE_ENTRY", "SECONDS_PER_TREE_ENTRY", "SECONDS_PER_VARIABLE_PAIR", "SET_BOUNDS", "SHORTEST_BRIDGE",
     "SHRINKAGE", "SIZES_WITHOUT_GAIN", "SMALLEST_GROWTH", "SMALL_CHANCE_SHARE", "SMALL_MODEL_CHAINS",
-    "SMALL_MODEL_CONTRASTS", "SOLVER_STEPS", "SOLVER_TOLERANCE", "SPARSE_ACTIVITY", "SPARSE_SHARE", "SPREAD_SHARE",
+    "SMALL_MODEL_CONTRASTS", "SOLVER_STEPS", "SOLVER_TOLERANCE", "SPARSE_ACTIVITY", "SPARSE_PRODUCT_FACTOR",
+    "SPARSE_SHARE", "SPREAD_SHARE",
     "STABILITY_TOLERANCE", "STALE_REJECTION", "START_ITERATIONS", "STEP_ROUNDING", "SUSPECT_GROWTH",
     "SUSPECT_PARAMETER", "SWEEP_TIME_SHARE", "TAME_ITERATIONS", "TAME_L1_FACTOR", "TAME_RIDGE", "TAME_SMALL_TOLERANCE",
     "TAME_TOLERANCE", "TOLERANCE", "TREES_OF_GAPS", "TREE_ENTRIES_PER_SECOND", "TREE_ITERATIONS", "TREE_SMOOTHING",
+    "TREE_TIME_SHARE", "TRIAL_SHARE", "TRIAL_TIME_SHARE",
     "UMBRELLA_ROUNDS", "UNSEEN_COUNT", "VALIDATION_ERROR", "VALUE_ROUNDING",
 ]  # fmt: skip
 
@@ -80,6 +85,8 @@ SECONDS_PER_VARIABLE_PAIR = 2e-7
 SECONDS_PER_STATE_PAIR = 3e-8
 #: Seconds per pair of states and row.
 SECONDS_PER_STATE_PAIR_AND_ROW = 1e-10
+#: Times that, per pair of values of a row that are not the first state, where these are few.
+SPARSE_PRODUCT_FACTOR = 100.0
 
 # -- mixture.py, tree_mixture.py and mixture_trees.py -----------------------------------------------------------------
 # Choices were made by validation scores of nltcs, msnbc and plants with ``benchmarks/mixtures.py``.
@@ -207,12 +214,19 @@ INACTIVE_SHARE = 0.98
 
 #: Standard errors of log Z by which a score may be too good, where it is compared with an exact one.
 SCORE_CAUTION = 2.0
-#: Share of the rows that models are compared on where there are no validation data.
+#: Share of the rows that mixtures are compared on where there are no validation data.
 HELD_OUT_SHARE = 0.1
-#: Rows, at least, of which a tenth tells anything.
-MIN_GUARDED_ROWS = 40
-#: Rows per parameter, below which chance may make an optimum worse than what is cheap, whatever the ridge.
-MIN_ROWS_PER_PARAMETER = 1.0
+#: The same for other models, whose fits are made again without them; how often at most; and the share of a time limit
+#: for the first time.
+TRIAL_SHARE = 0.2
+NUM_TRIALS = 3
+TRIAL_TIME_SHARE = 0.6
+#: Share of the time for the tree of rows with missing values.
+TREE_TIME_SHARE = 0.5
+#: Rows, at least, of which a part tells anything.
+MIN_GUARDED_ROWS = 20
+#: Rows per parameter, from which on what chance makes of a fit is known by the number of parameters.
+MIN_ROWS_PER_PARAMETER = 10.0
 #: Variables up to which a tree is looked for in a graph that was given.
 MAX_GUARDED_VARIABLES = 1000
 
@@ -299,18 +313,21 @@ LIPSCHITZ_DECAY = 0.9
 
 #: Configurations of a model that is enumerated: 32 MiB, a few hundredths of a second.
 MAX_CONFIGURATIONS = 1 << 22
-#: Entries of a junction tree that is run at every step, about a second, where nothing was asked for.
-MAX_TREE_ENTRIES = 1e8
+#: Entries of a junction tree that is run at every step, a few tenths of a second, where nothing was asked for: there
+#: are about a hundred steps, and chains are through with models of 25 variables in fewer seconds than that.
+MAX_TREE_ENTRIES = 2e7
 #: Bytes that its tables may take, where nothing was asked for.
 MAX_TREE_BYTES = 1e9
-#: Its entries per second that is left, so that it can be run about ten times.
-TREE_ENTRIES_PER_SECOND = 1e7
+#: Its entries per second that is left, so that it can be run about a hundred times.
+TREE_ENTRIES_PER_SECOND = 1e6
 #: Seconds per entry of a run of it.
 SECONDS_PER_TREE_ENTRY = 1e-8
 #: Joint states of missing values that depend on each other, which are listed.
 MAX_COMPLETIONS = 1 << 16
 #: Seconds per row that elimination may take where they have more; it is the only way then.
 MAX_SECONDS_PER_GAP = 0.1
+#: Steps of mean field for the bounds on rows with more than that.
+MEAN_FIELD_STEPS = 24
 #: Their joint states up to which a list takes no longer than chains do.
 FEW_COMPLETIONS = 1 << 12
 #: Numbers of a temporary array: 32 MiB.
@@ -361,6 +378,8 @@ SMALL_CHANCE_SHARE = 0.01
 FEW_CONTRASTS = 64
 #: Gain, per parameter, that is small enough however many rows there are, unless the first share asks for less.
 MIN_SAMPLED_TOLERANCE = 2e-6
+#: Gain, per parameter, that is small enough in any case: what chance makes of a million rows. Sweeps are in proportion.
+LEAST_SAMPLED_TOLERANCE = 5e-7
 #: Times the tolerance where penalties are chosen, and the largest that this makes.
 ROUGH_FACTOR = 5.0
 MAX_ROUGH_TOLERANCE = 0.01
