@@ -95,9 +95,10 @@ from fastmix.sampling.perfect_sample import Perfect as Perfect
 from fastmix.sampling.perfect_sample import PerfectResult as PerfectResult
 from fastmix.sampling.plans import Schedule
 from fastmix.sampling.results import SampleResult as SampleResult
-from fastmix.sampling.results import TemperedResult as TemperedResult
 from fastmix.sampling.sample import Gibbs as Gibbs
 from fastmix.sampling.sample import SwendsenWang as SwendsenWang
+from fastmix.sampling.tempering.observables import Observables as Observables
+from fastmix.sampling.tempering.results import TemperedResult as TemperedResult
 from fastmix.sampling.tempering.temper import Tempered as Tempered
 from fastmix.theory.certificate import Certificate as Certificate
 from fastmix.theory.certify import certify as certify
@@ -196,6 +197,7 @@ __all__ = [
     "NoisyOr",
     "NormBall",
     "NotConvergedError",
+    "Observables",
     "PairInformation",
     "PaperDual",
     "Perfect",
@@ -470,7 +472,9 @@ def infer(
     num_sweeps: int | None = None,
     burn_in: int | None = None,
     accuracy: float | None = None,
-    num_draws: int = 0,
+    num_draws: int | None = None,
+    temperatures: Sequence[float] | None = None,
+    rungs: Literal["all"] | None = None,
     moves: Literal["auto"] | Sequence[str] = "auto",
     confidence: float = 0.95,
     checkpoint: str | None = None,
@@ -1214,7 +1218,9 @@ def temper(
     num_sweeps: int | None = None,
     burn_in: int | None = None,
     accuracy: float | None = None,
-    num_draws: int = 0,
+    num_draws: int | None = None,
+    temperatures: Sequence[float] | None = None,
+    rungs: Literal["all"] | None = None,
     moves: Literal["auto"] | Sequence[str] = "auto",
     confidence: float = 0.95,
     checkpoint: str | None = None,
@@ -1253,10 +1259,19 @@ def temper(
     accuracy : float, optional
         Error at which the run ends, for all probabilities, with 95 % confidence for each. The intervals are
         approximate; ``num_sweeps``, a million by default, and ``time_limit`` still hold.
-    num_draws : int
+    num_draws : int, optional
         Configurations kept of every ladder at its highest rung, the model itself, evenly over the sweeps that are
         averaged; where the time limit decides how many sweeps there are, as many as it turns out to allow, at most
-        this. They are ``draws`` of the result, which ``expect``, ``variance`` and ``estimate`` average over.
+        this. They are ``draws`` of the result, which ``expect``, ``variance`` and ``estimate`` average over. None by
+        default, but 1,000 with ``temperatures`` or ``rungs``.
+    temperatures : sequence of float, optional
+        Temperatures at which configurations are kept too: at temperature T all log-weights are divided by T. The ladder
+        leads from infinite temperature down to the lowest of them, and has a rung at each beside those that exchanges
+        need. The result is about the model at the lowest one; ``result.observables()`` has curves over all of them,
+        ``result.at(k)`` the answer at the k-th.
+    rungs : "all", optional
+        Keep configurations at all rungs of the ladder, which is then one of temperatures, down to the lowest of
+        ``temperatures`` or to the model itself. The rungs are numbered from hot to cold.
     moves : "auto" or sequence of {"houdayer"}
         Moves beside Gibbs sweeps: auto, none or houdayer. With ``houdayer`` two ladders exchange clusters of variables
         in which they differ; ``auto`` takes it for graphs of at most six neighbors per variable on average.
