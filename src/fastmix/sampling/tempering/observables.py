@@ -219,7 +219,7 @@ class Observables:
         if q == 2:
             return (2.0 * states - 1.0)[:, None]
         is_state = states[:, None] == np.arange(q)[:, None]
-        return math.sqrt(q / (q - 1.0)) * (is_state - 1.0 / q)
+        return np.asarray(math.sqrt(q / (q - 1.0)) * (is_state - 1.0 / q), dtype=np.float64)
 
     @cached_property
     def _squared_magnetization(self) -> FloatArray:

@@ -369,14 +369,14 @@ class LadderRun:
 
     def _rounds_to_draw(self) -> int:
         """Rounds until the next configurations are kept; 0 where no more are."""
-        if not self._draw_every or len(self.draws) >= self.plan.num_draws:
+        if not self._draw_every or len(self.draws) >= self.plan.count_draws():
             return 0
         collected = self.statistics.num_sweeps + self._done
         return max(1, self._draw_every * (len(self.draws) + 1) - collected)
 
     def _keep_draw(self) -> None:
         """Keep the configurations at the highest rung if that is due."""
-        if not self._draw_every or len(self.draws) >= self.plan.num_draws:
+        if not self._draw_every or len(self.draws) >= self.plan.count_draws():
             return
         if self.statistics.num_sweeps + self._done >= self._draw_every * (len(self.draws) + 1):
             chains = self.ladder.chains
