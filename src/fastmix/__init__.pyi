@@ -286,7 +286,7 @@ def infer(
         ``auto`` (exact inference when the treewidth fits the memory and the time, otherwise by the rules of
         docs/choosing.md), ``exact``, ``mean-field``, ``loopy-bp``, ``gibbs``, ``swendsen-wang`` (attractive Ising and
         Potts models), ``tempered`` (replica exchange), ``projected`` (project the model onto one that mixes fast, then
-        sample that), ``annealed`` (populations of annealed Swendsen-Wang chains), ``perfect`` (independent exact
+        sample that), ``annealed`` (populations of annealed chains), ``perfect`` (independent exact
         draws), ``ganak`` (a model counter for many zeros, in the extra ``count``), one that was added
         (:func:`fastmix.register_method`), or a :class:`fastmix.Method` with its options, such as
         ``fastmix.Gibbs(burn_in=10)``.
@@ -960,9 +960,10 @@ def anneal(
     time_limit: float | None = None,
     progress: Report = "auto",
 ) -> AnnealedResult:
-    """Marginals of an attractive model by population annealing with Swendsen-Wang sweeps.
+    """Marginals and log Z by population annealing, with Swendsen-Wang sweeps where the model is attractive.
 
-    The models ``p_s(x) ~ exp(sum_i u_i(x_i) + s sum_ij T_ij(x_i, x_j))`` lead from independent variables (s = 0) to the
+    The models ``p_s(x) ~ exp(sum_i u_i(x_i) + s sum_ij T_ij(x_i, x_j))`` (and s times the factors over more variables)
+    lead from independent variables (s = 0) to the
     model (s = 1). At every step to s' the chains of a population are resampled in proportion to
     ``exp((s' - s) sum_ij T_ij)`` and then swept. At s = 1 marginals are averaged over sweeps, and populations count in
     proportion to the product of their mean weights, which is an unbiased estimate of Z over the known normalizer at
@@ -971,7 +972,8 @@ def anneal(
     Parameters
     ----------
     model : MarkovRandomField
-        Attractive Ising or Potts, see :class:`fastmix.sampling.clusters.ClusterChains`.
+        Any. Attractive Ising and Potts models have cluster moves; models in which pairs are forbidden keep these on the
+        way, and have no ``log_z``. Models of many valleys need hundreds of chains: ``num_chains=500``.
     num_populations : int
         Independent populations of chains, at least 2. The error is told from their differences.
     num_chains : int
@@ -1001,7 +1003,7 @@ def anneal(
     Raises
     ------
     UnfitMethodError
-        If the model is not of the class.
+        If some conditional distribution is undefined.
 
     References
     ----------

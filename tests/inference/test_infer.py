@@ -89,6 +89,7 @@ REFUSED = {
     },
     "gibbs": {"parity": _SPLIT},
     "tempered": {"parity": _SPLIT},
+    "annealed": {"parity": _SPLIT},
     "projected": {
         **dict.fromkeys(["forbidden pairs", "forbidden states", "graph coloring"], _HARD),
         **dict.fromkeys(["factors that forbid states", "parity"], "projection needs finite factors"),
@@ -102,7 +103,6 @@ REFUSED = {
         "parity": _SPLIT,
     },
 }  # fmt: skip
-REFUSED["annealed"] = REFUSED["swendsen-wang"]
 # Where the answers of a method are known to be far off, with the status it must say then: a chain that does not cross
 # from one configuration to another knows that; a stationary point of a free energy, or another model, does not.
 FAR_OFF = {
