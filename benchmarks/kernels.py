@@ -51,7 +51,8 @@ WORK: dict[str, Work] = {
     "Ising 300x300, 8 chains": (lambda: grid(300), 8, ["four", "table", "product"]),
     "Potts 64x64, 3 states, 100 chains": (lambda: potts(64, 3), 100, ["table", "product", "single"]),
     "Potts 400x400, 5 states, one chain": (lambda: potts(400, 5), 1, ["product", "single"]),
-    "complete 100, 64 chains": (lambda: normal(complete_edges(100)), 64, ["field", "product"]),
+    "complete 500, one chain": (lambda: normal(complete_edges(500)), 1, ["kept", "product"]),
+    "complete 100, 64 chains": (lambda: normal(complete_edges(100)), 64, ["field", "kept", "product"]),
     "bipartite 22+22, 1,000 chains": (
         lambda: normal(complete_bipartite_edges(22, 22)), 1000, ["layers", "field", "product"],
     ),

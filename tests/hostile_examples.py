@@ -29,7 +29,7 @@ RECORDS = frozenset({
     "Context", "CountedResult", "Dataset", "DenoiseResult", "DrawResult", "Enumeration", "Estimate", "ExactPlan",
     "ExactResult", "Experiment", "ExperimentResult", "InferenceResult", "Intervals", "LearnResult", "LogZResult",
     "LoopyBPResult", "MeanFieldResult", "ModelElimination", "MomentComparison", "MostProbableResult",
-    "MulticanonicalResult", "NetworkFit",
+    "MulticanonicalResult", "NetworkFit", "Observables",
     "PairInformation",
     "PerfectResult", "PreparedModel", "Progress", "ProjectedResult", "ProjectionResult", "Result", "RowAnswers",
     "SampleResult", "ScoreResult", "SensitivityResult", "Status", "TemperedResult", "Validation", "WarmUpResult",
@@ -135,6 +135,11 @@ def _multicanonical() -> fastmix.MulticanonicalResult:
     return result
 
 
+@cache
+def _tempered() -> fastmix.TemperedResult:
+    return fastmix.temper(model(), temperatures=[1.0, 1.5], num_ensembles=4, num_sweeps=100, num_draws=50, seed=0)
+
+
 RECEIVERS: dict[str, Callable[[], Any]] = {
     "MulticanonicalResult": _multicanonical,
     "AnnealedResult": lambda: _sampled(),
@@ -170,6 +175,8 @@ RECEIVERS: dict[str, Callable[[], Any]] = {
     "ProjectionResult": cache(lambda: fastmix.project(model(), norm_bound=0.2)),
     "Result": lambda: fastmix.Result(model=model()),
     "SampleResult": _sampled,
+    "Observables": lambda: _tempered().observables(),
+    "TemperedResult": _tempered,
     "ScoreResult": cache(lambda: fastmix.score(model(), DATA, seed=0)),
     "WarmUpResult": lambda: fastmix.WarmUpResult(model=model(), parts={"exact": 0.5}),
 }
@@ -221,6 +228,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "MarkovRandomField.potts": lambda: {**_STEP, "num_states": 3},
     "MarkovRandomField.rbm": lambda: {"W": [[1.0, -2.0]]},
     "MarkovRandomField.replace": dict,
+    "MarkovRandomField.at_temperature": lambda: {"temperature": 2.0},
     "MarkovRandomField.state_index": lambda: {"variable": 0, "state": 1},
     "MarkovRandomField.sufficient_statistics": lambda: {"states": [0, 1, 1]},
     "MarkovRandomField.table": lambda: {"i": 0, "j": 1},
@@ -371,6 +379,15 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "ProjectionResult.plot": dict,
     "Result.plot": dict,
     "SampleResult.intervals": dict,
+    "Observables.correlation_length": lambda: {"shape": (3,)},
+    "Observables.correlations": lambda: {"shape": (3,)},
+    "Observables.mean": lambda: {"function": model().log_weight},
+    "Observables.overlap_correlation_length": lambda: {"shape": (3,)},
+    "Observables.overlap_distribution": dict,
+    "Observables.plot": dict,
+    "Observables.to_frame": dict,
+    "TemperedResult.at": lambda: {"rung": 0},
+    "TemperedResult.observables": dict,
     "ScoreResult.plot": dict,
     "WarmUpResult.plot": dict,
     # Pictures.

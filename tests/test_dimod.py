@@ -89,11 +89,20 @@ def test_polynomials(seed):
     assert found.first.energy == pytest.approx(polynomial.energy(found.first.sample))
 
 
-def test_polynomials_of_low_degree_are_annealed_others_refused():
+def test_polynomials_are_annealed():
     polynomial = dimod.BinaryPolynomial({("a", "b"): 1.0, ("a",): -0.5, (): 2.0}, "SPIN")
     assert AnnealSampler().sample_poly(polynomial, seed=0).first.energy == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="polynomial"):
-        AnnealSampler().sample_poly(random_polynomial(0))
+    for seed in range(10):
+        polynomial = random_polynomial(seed)
+        least = dimod.ExactPolySolver().sample_poly(polynomial).first.energy
+        found = AnnealSampler().sample_poly(polynomial, num_reads=4, num_sweeps=200, seed=seed)
+        assert found.vartype is polynomial.vartype
+        assert len(found) == 4
+        assert found.first.energy == pytest.approx(least)
+        again = AnnealSampler().sample_poly(polynomial, num_reads=4, num_sweeps=200, seed=seed)
+        assert (found.record.sample == again.record.sample).all()
+    constant = AnnealSampler().sample_poly(dimod.BinaryPolynomial({(): 1.0}, "SPIN"), seed=0)
+    assert constant.first.energy == 1.0
 
 
 def test_draws_follow_the_temperature():

@@ -97,9 +97,10 @@ from fastmix.sampling.perfect_sample import Perfect as Perfect
 from fastmix.sampling.perfect_sample import PerfectResult as PerfectResult
 from fastmix.sampling.plans import Schedule
 from fastmix.sampling.results import SampleResult as SampleResult
-from fastmix.sampling.results import TemperedResult as TemperedResult
 from fastmix.sampling.sample import Gibbs as Gibbs
 from fastmix.sampling.sample import SwendsenWang as SwendsenWang
+from fastmix.sampling.tempering.observables import Observables as Observables
+from fastmix.sampling.tempering.results import TemperedResult as TemperedResult
 from fastmix.sampling.tempering.temper import Tempered as Tempered
 from fastmix.theory.certificate import Certificate as Certificate
 from fastmix.theory.certify import certify as certify
@@ -200,6 +201,7 @@ __all__ = [
     "NoisyOr",
     "NormBall",
     "NotConvergedError",
+    "Observables",
     "PairInformation",
     "PaperDual",
     "Perfect",
@@ -288,10 +290,10 @@ def infer(
         ``auto`` (exact inference when the treewidth fits the memory and the time, otherwise by the rules of
         docs/choosing.md), ``exact``, ``mean-field``, ``loopy-bp``, ``gibbs``, ``swendsen-wang`` (attractive Ising and
         Potts models), ``tempered`` (replica exchange), ``projected`` (project the model onto one that mixes fast, then
-        sample that), ``annealed`` (populations of annealed Swendsen-Wang chains), ``multicanonical`` (chains that
-        walk through all energies, for first-order transitions), ``perfect`` (independent exact draws), ``ganak`` (a
-        model counter for many zeros, in the extra ``count``), one that was added (:func:`fastmix.register_method`), or
-        a :class:`fastmix.Method` with its options, such as ``fastmix.Gibbs(burn_in=10)``.
+        sample that), ``annealed`` (populations of annealed chains), ``multicanonical`` (chains that walk through all
+        energies, for first-order transitions), ``perfect`` (independent exact draws), ``ganak`` (a model counter for
+        many zeros, in the extra ``count``), one that was added (:func:`fastmix.register_method`), or a
+        :class:`fastmix.Method` with its options, such as ``fastmix.Gibbs(burn_in=10)``.
     evidence : mapping, optional
         Observed states by variable, numbers or names. The answer still lists every variable.
     edge_marginals : bool, optional
@@ -474,7 +476,9 @@ def infer(
     num_sweeps: int | None = None,
     burn_in: int | None = None,
     accuracy: float | None = None,
-    num_draws: int = 0,
+    num_draws: int | None = None,
+    temperatures: Sequence[float] | None = None,
+    rungs: Literal["all"] | None = None,
     moves: Literal["auto"] | Sequence[str] = "auto",
     confidence: float = 0.95,
     checkpoint: str | None = None,
@@ -994,9 +998,10 @@ def anneal(
     time_limit: float | None = None,
     progress: Report = "auto",
 ) -> AnnealedResult:
-    """Marginals of an attractive model by population annealing with Swendsen-Wang sweeps.
+    """Marginals and log Z by population annealing, with Swendsen-Wang sweeps where the model is attractive.
 
-    The models ``p_s(x) ~ exp(sum_i u_i(x_i) + s sum_ij T_ij(x_i, x_j))`` lead from independent variables (s = 0) to the
+    The models ``p_s(x) ~ exp(sum_i u_i(x_i) + s sum_ij T_ij(x_i, x_j))`` (and s times the factors over more variables)
+    lead from independent variables (s = 0) to the
     model (s = 1). At every step to s' the chains of a population are resampled in proportion to
     ``exp((s' - s) sum_ij T_ij)`` and then swept. At s = 1 marginals are averaged over sweeps, and populations count in
     proportion to the product of their mean weights, which is an unbiased estimate of Z over the known normalizer at
@@ -1005,7 +1010,8 @@ def anneal(
     Parameters
     ----------
     model : MarkovRandomField
-        Attractive Ising or Potts, see :class:`fastmix.sampling.clusters.ClusterChains`.
+        Any. Attractive Ising and Potts models have cluster moves; models in which pairs are forbidden keep these on the
+        way, and have no ``log_z``. Models of many valleys need hundreds of chains: ``num_chains=500``.
     num_populations : int
         Independent populations of chains, at least 2. The error is told from their differences.
     num_chains : int
@@ -1035,7 +1041,7 @@ def anneal(
     Raises
     ------
     UnfitMethodError
-        If the model is not of the class.
+        If some conditional distribution is undefined.
 
     References
     ----------
@@ -1252,7 +1258,9 @@ def temper(
     num_sweeps: int | None = None,
     burn_in: int | None = None,
     accuracy: float | None = None,
-    num_draws: int = 0,
+    num_draws: int | None = None,
+    temperatures: Sequence[float] | None = None,
+    rungs: Literal["all"] | None = None,
     moves: Literal["auto"] | Sequence[str] = "auto",
     confidence: float = 0.95,
     checkpoint: str | None = None,
@@ -1291,10 +1299,19 @@ def temper(
     accuracy : float, optional
         Error at which the run ends, for all probabilities, with 95 % confidence for each. The intervals are
         approximate; ``num_sweeps``, a million by default, and ``time_limit`` still hold.
-    num_draws : int
+    num_draws : int, optional
         Configurations kept of every ladder at its highest rung, the model itself, evenly over the sweeps that are
         averaged; where the time limit decides how many sweeps there are, as many as it turns out to allow, at most
-        this. They are ``draws`` of the result, which ``expect``, ``variance`` and ``estimate`` average over.
+        this. They are ``draws`` of the result, which ``expect``, ``variance`` and ``estimate`` average over. None by
+        default, but 1,000 with ``temperatures`` or ``rungs``.
+    temperatures : sequence of float, optional
+        Temperatures at which configurations are kept too: at temperature T all log-weights are divided by T. The ladder
+        leads from infinite temperature down to the lowest of them, and has a rung at each beside those that exchanges
+        need. The result is about the model at the lowest one; ``result.observables()`` has curves over all of them,
+        ``result.at(k)`` the answer at the k-th.
+    rungs : "all", optional
+        Keep configurations at all rungs of the ladder, which is then one of temperatures, down to the lowest of
+        ``temperatures`` or to the model itself. The rungs are numbered from hot to cold.
     moves : "auto" or sequence of {"houdayer"}
         Moves beside Gibbs sweeps: auto, none or houdayer. With ``houdayer`` two ladders exchange clusters of variables
         in which they differ; ``auto`` takes it for graphs of at most six neighbors per variable on average.

@@ -17,10 +17,11 @@ from fastmix._arrays import IntArray
 from fastmix._checks import check_count, check_positive, require
 from fastmix._clock import Ending
 from fastmix._context import Context, open_context
+from fastmix._memory import check_memory
 from fastmix.interop.dimod import read
 from fastmix.model import MarkovRandomField
 from fastmix.model.forms import ising_form
-from fastmix.modes.cooling import SpinCooling
+from fastmix.modes.cooling import SpinCooling, cool_chains
 from fastmix.modes.most_probable import most_probable
 from fastmix.sampling.tempering.temper import temper
 
@@ -151,10 +152,23 @@ class AnnealSampler(_PolynomialSampler):
             info = {"seed": context.seed, "num_reads": len(states)}
         return _sample_set(states, labels, bqm, info)
 
-    def sample_poly(self, polynomial: Any, **options: Any) -> Any:
-        """The sample set of a polynomial of degree two at most, as :meth:`sample`; others are refused."""
-        if any(len(term) > 2 for term in polynomial):
-            raise ValueError("polynomial must be of degree 2 at most for annealing; MostProbableSampler takes others")
+    def sample_poly(
+        self,
+        polynomial: Any,
+        *,
+        num_reads: int = 10,
+        num_sweeps: int = 1000,
+        time_limit: float | None = None,
+        seed: int | None = None,
+    ) -> Any:
+        """The sample set of a binary polynomial, as :meth:`sample`; beyond degree two all reads cool side by side."""
+        options: dict[str, Any] = {
+            "num_reads": num_reads, "num_sweeps": num_sweeps, "time_limit": time_limit, "seed": seed,
+        }  # fmt: skip
+        labels, model = _polynomial_model(polynomial)
+        if model.num_factors:
+            states, info = self._cool(model, **options)
+            return _polynomial_set(states, labels, polynomial, info)
         linear: dict[Any, float] = {}
         quadratic: dict[Any, float] = {}
         offset = 0.0
@@ -166,6 +180,17 @@ class AnnealSampler(_PolynomialSampler):
             else:
                 offset = bias
         return self.sample(_dimod.BinaryQuadraticModel(linear, quadratic, offset, polynomial.vartype), **options)
+
+    def _cool(
+        self, model: MarkovRandomField, num_reads: int, num_sweeps: int, **call: Any
+    ) -> tuple[IntArray, dict[str, Any]]:
+        """The best states (reads, n) of chains of any model that cool down, and how they were found."""
+        num_reads = check_count("num_reads", num_reads, least=1)
+        num_sweeps = check_count("num_sweeps", num_sweeps, least=1)
+        check_memory(16.0 * num_reads * model.num_variables, f"num_reads {num_reads}", "take fewer")
+        with open_context("anneal sampler", model, default_limit=_SECONDS, progress=None, **call) as context:
+            states = cool_chains(model, num_reads, num_sweeps, context)
+            return states, {"seed": context.seed, "num_reads": len(states)}
 
 
 def _read_states(model: MarkovRandomField, context: Context, num_reads: int, num_sweeps: int) -> IntArray:

@@ -22,7 +22,7 @@ from fastmix._checks import as_float_array, describe
 from fastmix._memory import check_memory
 from fastmix._student import student_factor
 
-__all__ = ["Estimate", "estimate_of", "joint_frequencies", "mean_of", "variance_of"]
+__all__ = ["Estimate", "estimate_of", "jackknife", "joint_frequencies", "mean_of", "values_of", "variance_of"]
 
 #: Groups whose spread gives the standard error; chains are cut into stretches if there are fewer chains
 #: (tests/test_estimates.py measures how often the error bars hold).
@@ -258,7 +258,7 @@ class Estimate:
 def mean_of(function: Callable[[NDArray[Any]], Any], draws: NDArray[Any], run: str | None = None) -> Estimate:
     """The expectation of a function of the configuration, estimated from draws (chains, draws, n) of a run."""
     check_function(function)
-    return Estimate.from_groups(_groups(_values(function, draws)).mean(axis=1), run=run)
+    return Estimate.from_groups(_groups(values_of(function, draws)).mean(axis=1), run=run)
 
 
 def variance_of(function: Callable[[NDArray[Any]], Any], draws: NDArray[Any], run: str | None = None) -> Estimate:
@@ -267,7 +267,7 @@ def variance_of(function: Callable[[NDArray[Any]], Any], draws: NDArray[Any], ru
     The jackknife over groups of draws removes the bias of order 1 / groups and gives the standard error.
     """
     check_function(function)
-    values = _values(function, draws)
+    values = values_of(function, draws)
     values = values - values.mean(axis=(0, 1))  # the difference of two large squares would lose digits
     first = _groups(values).mean(axis=1)
     second = _groups(values**2).mean(axis=1)
@@ -298,8 +298,32 @@ def estimate_of(
     groups = {}
     for name, observable in observables.items():
         check_function(observable, f"observables[{name!r}]")
-        groups[name] = _groups(_values(observable, draws)).mean(axis=1)
+        groups[name] = _groups(values_of(observable, draws)).mean(axis=1)
     num = len(next(iter(groups.values())))
+    whole = {name: _plain(means.mean(axis=0)) for name, means in groups.items()}
+    if num < 2:
+        left_out = {name: means.mean(axis=0)[None] for name, means in groups.items()}
+    else:
+        left_out = {name: (means.sum(axis=0) - means) / (num - 1) for name, means in groups.items()}
+    return jackknife(function, whole, left_out, run)
+
+
+def jackknife(
+    function: Callable[[Any], Any], whole: Mapping[str, Any], left_out: Mapping[str, FloatArray], run: str | None = None
+) -> Estimate:
+    """A function of means, with its standard error, less the jackknife's estimate of the bias of its curvature.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a mapping from the names of the means to their values, and gives a number or an array.
+    whole : mapping
+        The means over all groups of draws.
+    left_out : mapping of float arrays (groups, ...)
+        The means without each group in turn.
+    run : str, optional
+        The name of the run, as for :meth:`Estimate.from_groups`.
+    """
 
     def at(means: Mapping[str, Any]) -> FloatArray:
         value = np.asarray(function(means))
@@ -307,14 +331,12 @@ def estimate_of(
             raise TypeError(f"function must give numbers, got {describe(value)}")
         return value.astype(np.float64)
 
-    whole = at({name: _plain(means.mean(axis=0)) for name, means in groups.items()})
+    value = at(whole)
+    num = len(next(iter(left_out.values())))
+    values = np.stack([at({name: _plain(means[g]) for name, means in left_out.items()}) for g in range(num)])
     if num < 2:
-        return _from_left_out(whole, whole[None], run)
-    totals = {name: means.sum(axis=0) for name, means in groups.items()}
-    left_out = np.stack(
-        [at({name: _plain((totals[name] - groups[name][g]) / (num - 1)) for name in groups}) for g in range(num)]
-    )
-    return _from_left_out(num * whole - (num - 1) * left_out.mean(axis=0), left_out, run)
+        return _from_left_out(value, values, run)
+    return _from_left_out(num * value - (num - 1) * values.mean(axis=0), values, run)
 
 
 def joint_frequencies(
@@ -334,7 +356,7 @@ def check_function(function: Any, name: str = "function") -> None:
         raise TypeError(f"{name} must be a function of configurations, got {describe(function)}")
 
 
-def _values(function: Callable[[NDArray[Any]], Any], draws: NDArray[Any]) -> FloatArray:
+def values_of(function: Callable[[NDArray[Any]], Any], draws: NDArray[Any]) -> FloatArray:
     """Values (chains, draws, ...) of a function of the configuration on draws (chains, draws, n)."""
     chains, num, n = draws.shape
     flat = draws.reshape(-1, n)

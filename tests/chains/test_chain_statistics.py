@@ -236,7 +236,7 @@ def test_no_variables_and_one_state(kernel):
     engine.sweep(10, collect=True)
     assert engine.get_states().shape == (4, 0)
     assert engine.take_sums().shape == (0, 4)
-    if kernel not in ("four", "field"):
+    if kernel not in ("four", "field", "kept"):
         single = MarkovRandomField.from_tables([[0.3], [0.1]], [(0, 1)], [[[0.2]]])
         engine = make(single, kernel, num_chains=4)
         engine.sweep(300, collect=True)

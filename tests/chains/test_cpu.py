@@ -110,6 +110,45 @@ def test_kernels_are_chosen_for_the_model(monkeypatch):
     assert choose_kernel(binary, 100) == "four"
 
 
+def test_log_odds_are_kept_where_neighbors_are_many():
+    for n, num_chains in ((13, 1), (40, 8), (200, 64)):
+        dense = MarkovRandomField.ising(list(itertools.combinations(range(n), 2)), 0.1).structure
+        assert choose_kernel(dense, num_chains) == "kept"
+        assert choose_kernel(dense, num_chains, schedule="random") == "kept"
+        assert choose_kernel(dense, n) != "kept"
+        for other in ({"num_sets": 2}, {"forbidden": True}, {"steady": False}):
+            assert choose_kernel(dense, num_chains, **other) != "kept"
+    layers = MarkovRandomField.ising([(i, 40 + j) for i in range(40) for j in range(40)], 0.1).structure
+    assert (choose_kernel(layers, 1), choose_kernel(layers, 8)) == ("kept", "layers")
+    three = MarkovRandomField.potts(list(itertools.combinations(range(14), 2)), 0.1, 3).structure
+    assert choose_kernel(three, 1) == "product"
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e30])
+@pytest.mark.parametrize("density", [0.15, 0.9])
+def test_kept_log_odds_are_those_of_all_neighbors(density, scale):
+    """Dense and sparse rows, weak and huge weights: the states of many sweeps are those of the product kernel.
+
+    In calls of any length: log-odds are added up exactly, so that the bits are the same.
+    """
+    rng = np.random.default_rng(5)
+    edges = [pair for pair in itertools.combinations(range(50), 2) if rng.random() < density]
+    model = MarkovRandomField.from_tables(
+        rng.normal(size=(50, 2)), edges, scale * rng.normal(size=(len(edges), 2, 2)) / 4.0
+    )
+    found = []
+    for kernel, calls in (("product", [120]), ("kept", [120]), ("kept", [1, 50, 69])):
+        engine = make(model, kernel, num_chains=3, seed=4)
+        engine.set_states(oracle.random_states(model, 3))
+        for count in calls:
+            engine.sweep(count, collect=True)
+        found.append((engine.get_states(), engine.take_sums()))
+    for states, sums in found[1:]:
+        np.testing.assert_array_equal(states, found[0][0])
+        np.testing.assert_allclose(sums, found[0][1], rtol=0, atol=120 * 2.0**-23)
+    np.testing.assert_array_equal(found[1][1], found[2][1])
+
+
 @given(strategies.models(max_variables=5), st.integers(0, 2**32 - 1))
 def test_every_kernel_matches_the_naive_sampler_draw_by_draw(model, seed):
     model = reduce_model(model).model
@@ -121,7 +160,7 @@ def test_every_kernel_matches_the_naive_sampler_draw_by_draw(model, seed):
 
 @given(strategies.ising_models(max_variables=6), st.integers(0, 2**32 - 1))
 def test_binary_kernels_match_the_naive_sampler_draw_by_draw(model, seed):
-    for kernel in ("table", "four", "field"):
+    for kernel in ("table", "four", "field", "kept"):
         if applies(kernel, model):
             check_against_naive(model, kernel, num_chains=2, num_sweeps=3, seed=seed)
 
@@ -262,7 +301,7 @@ def case_engine(kernel: str, chunked: bool, monkeypatch, *, num_threads: int = 1
     if chunked:
         monkeypatch.setattr(layout, "CHUNKED_SITES", 10)
         monkeypatch.setattr(layout, "CHUNK_SITES", 4)
-    model = grid(5, 5, 2 if kernel in ("four", "field") else 3)
+    model = grid(5, 5, 2 if kernel in ("four", "field", "kept") else 3)
     engine = make(model, kernel, num_chains=20 if not chunked else 3, seed=seed, num_threads=num_threads, **options)
     if chunked:
         assert engine.layout.chunks.tolist() == [

@@ -20,7 +20,7 @@ from fastmix.denoising import (
 )
 from fastmix.denoising.fitting import best_coupling, blurred, noise_level
 from fastmix.denoising.posterior import as_gray
-from fastmix.errors import ResourceError, UnfitMethodError
+from fastmix.errors import ResourceError
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, potts_grid
 from fastmix.model import MarkovRandomField
@@ -327,8 +327,8 @@ def test_annealing_of_models_at_the_edge() -> None:
     strong = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1e3, field=[0.1, 0.0, 0.0])
     result = anneal(strong, num_chains=100, num_steps=20, sweeps_per_step=1, seed=0)
     assert np.abs(result.node_marginals - enumerate_model(strong).node_marginals).max() < 0.05
-    with pytest.raises(UnfitMethodError):
-        anneal(MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=-1.0), seed=0)
+    frustrated = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=-1.0)
+    assert np.abs(anneal(frustrated, num_chains=100, seed=0).node_marginals - 0.5).max() < 0.05
 
 
 def test_populations_that_disagree_are_reported() -> None:

@@ -91,6 +91,7 @@ REFUSED = {
     },
     "gibbs": {"parity": _SPLIT},
     "tempered": {"parity": _SPLIT},
+    "annealed": {"parity": _SPLIT},
     "projected": {
         **dict.fromkeys(["forbidden pairs", "forbidden states", "graph coloring"], _HARD),
         **dict.fromkeys(["factors that forbid states", "parity"], "projection needs finite factors"),
@@ -104,7 +105,6 @@ REFUSED = {
         "parity": _SPLIT,
     },
 }  # fmt: skip
-REFUSED["annealed"] = REFUSED["swendsen-wang"]
 REFUSED["multicanonical"] = {
     **dict.fromkeys(["forbidden pairs", "forbidden states", "graph coloring"], "needs finite tables"),
     **dict.fromkeys(_FACTORS, "takes no factors over three or more variables"),

@@ -12,7 +12,7 @@ from fastmix import MarkovRandomField
 from fastmix.chains.cpu import CpuChains
 from fastmix.chains.generator import make_streams
 
-SYSTEMATIC = ("table", "four", "single", "field", "product")
+SYSTEMATIC = ("table", "four", "single", "kept", "field", "product")
 RANDOM = ("random",)
 KERNELS = SYSTEMATIC + RANDOM
 ESTIMATORS = ("rao-blackwell", "counts")
@@ -69,7 +69,7 @@ def applies(kernel: str, model: MarkovRandomField) -> bool:
     binary = bool((model.num_states == 2).all())
     if kernel == "four":
         return binary and model.adjacency.max_degree <= 4
-    return kernel != "field" or (binary and not model.has_forbidden)
+    return kernel not in ("field", "kept") or (binary and not model.has_forbidden)
 
 
 class Engine(CpuChains):
@@ -100,7 +100,7 @@ def lopsided_binary(seed: int = 6) -> MarkovRandomField:
 
 
 def models_for(kernel: str) -> MarkovRandomField:
-    return lopsided_binary() if kernel in ("four", "field") else oracle.lopsided()
+    return lopsided_binary() if kernel in ("four", "field", "kept") else oracle.lopsided()
 
 
 # -- no randomness: the same numbers, the same states -----------------------------------------------------------------

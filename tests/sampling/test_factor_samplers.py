@@ -82,10 +82,9 @@ def test_relations_that_no_update_crosses_are_refused():
     assert sample(model, evidence={0: 1, 1: 0}, num_sweeps=500, seed=0).status == "ok"
 
 
-@pytest.mark.parametrize("method", ["swendsen-wang", "annealed"])
-def test_other_samplers_refuse_in_a_sentence(method):
+def test_other_samplers_refuse_in_a_sentence():
     with pytest.raises(UnfitMethodError, match="factors over"):
-        infer(grid_of_triangles(3, 0.5), method=method)
+        infer(grid_of_triangles(3, 0.5), method="swendsen-wang")
 
 
 def test_perfect_samples_of_factors(monkeypatch):

@@ -246,6 +246,12 @@ class Chains(ABC):
         """The configurations (C, n) at the last set, that of the target."""
         return self.get_states()[-self.num_chains :]
 
+    def get_states_of(self, sets: IntArray) -> NDArray[Any]:
+        """The current configurations (len(sets), C, n) at some of the sets."""
+        if len(sets) == 1 and sets[0] == self.num_sets - 1:
+            return self.get_top_states()[None]
+        return self.get_states().reshape(self.num_sets, self.num_chains, -1)[sets]
+
     def save(self) -> Any:
         """A copy of the configurations for :meth:`restore`, in a format and memory that each kind of chains chooses."""
         return self.get_states()

@@ -23,8 +23,10 @@ from fastmix.chains.threads import Threads
 from fastmix.chains.tuning import (
     BLOCK_CHAINS,
     BLOCK_SITES,
+    KEPT_NEIGHBORS_PER_CHAIN,
     LARGE_MODEL,
     LAYER_BLOCK_CHAINS,
+    MIN_KEPT_NEIGHBORS,
     MIN_LAYER,
     MIN_SIDE_BY_SIDE,
     MIN_SIDE_BY_SIDE_FOUR,
@@ -35,7 +37,7 @@ from fastmix.model.structure import Structure
 
 __all__ = ["CpuChains", "Kernel", "choose_kernel"]
 
-Kernel = Literal["table", "four", "single", "field", "layers", "product", "pattern"]
+Kernel = Literal["table", "four", "single", "kept", "field", "layers", "product", "pattern"]
 
 #: A function ``move(block, x, streams)`` that changes the configurations and streams of a block in place.
 LaneMove = Callable[["_Block", NDArray[Any], NDArray[np.uint32]], object]
@@ -52,7 +54,8 @@ def choose_kernel(
 ) -> Kernel:
     """The kernel for a structure and numbers of chains and parameter sets.
 
-    The modules of the kernels describe them: ``sweep_kernels.py``, ``layer_kernels.py`` and ``product_kernels.py``. A
+    The modules of the kernels describe them: ``sweep_kernels.py``, ``kept_kernels.py``, ``layer_kernels.py`` and
+    ``product_kernels.py``. A
     structure is ``steady`` if its parameters stay for many sweeps, so that filling tables is worth it, and
     ``forbidden`` says that some are -inf.
 
@@ -68,6 +71,10 @@ def choose_kernel(
     four = binary and num_sets == 1 and structure.adjacency.max_degree <= 4
     fit = tables_fit(structure, num_sets=num_sets, num_chains=None if steady else num_chains)
     one_by_one: Kernel = "single" if fit and num_sets == 1 and structure.num_factors else "product"
+    linear = binary and not structure.num_factors
+    keeps = linear and num_sets == 1 and steady and not forbidden and not large
+    if keeps and _fields_are_worth_keeping(structure, 1 if schedule == "random" else num_chains):
+        return "kept"
     if schedule == "random":
         return "four" if four else one_by_one
 
@@ -79,10 +86,19 @@ def choose_kernel(
         return "table"
 
     # Where tables do not fit, log-odds of many configurations side by side; they cannot hold -inf.
-    linear = binary and not structure.num_factors
     if fit or forbidden or not linear or not many:
         return one_by_one
     return "layers" if num_sets == 1 and _two_layers(structure) else "field"
+
+
+def _fields_are_worth_keeping(structure: Structure, num_chains: int) -> bool:
+    """Whether variables have so many neighbors that configurations go faster one by one, with log-odds that are kept.
+
+    Adding up log-odds takes time in proportion to the neighbors, but many configurations share it side by side.
+    """
+    degree = 2.0 * structure.num_edges / max(1, structure.num_variables)
+    few = num_chains < MIN_SIDE_BY_SIDE or not _two_layers(structure)
+    return few and degree >= max(MIN_KEPT_NEIGHBORS, KEPT_NEIGHBORS_PER_CHAIN * num_chains)
 
 
 def _two_layers(structure: Structure) -> bool:
@@ -198,7 +214,7 @@ class CpuChains(HostChains):
     @property
     def _one_by_one(self) -> bool:
         """Whether the kernel takes a single configuration."""
-        return self.kernel in ("four", "single")
+        return self.kernel in ("four", "single", "kept")
 
     @cached_property
     def _dtype(self) -> Any:
@@ -292,6 +308,7 @@ class CpuChains(HostChains):
                 "table": self.layout.table_arrays,
                 "single": self.layout.table_arrays,
                 "four": self.layout.four_arrays,
+                "kept": self.layout.kept_arrays,
                 "field": self.layout.field_arrays,
                 "pattern": self.layout.pattern_arrays,
                 "layers": self.layout.layers_arrays,
@@ -419,6 +436,10 @@ class CpuChains(HostChains):
             from fastmix.chains import pattern_kernels
 
             return pattern_kernels.pattern_sweeps
+        if self.kernel == "kept":
+            from fastmix.chains import kept_kernels
+
+            return kept_kernels.kept_sweeps
         if self.kernel == "layers":
             from fastmix.chains import layer_kernels
 

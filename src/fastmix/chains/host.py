@@ -17,11 +17,12 @@ from fastmix.chains.patches import Patch, whole_patch
 from fastmix.chains.threads import Threads
 from fastmix.chains.tuning import MIN_DENSE_VARIABLES, MIN_TIMED_PAIRS
 from fastmix.model.shared import SharedTables
+from fastmix.model.structure import Structure
 
 if TYPE_CHECKING:
     from fastmix.chains.sharing import Sharing
 
-__all__ = ["HostChains"]
+__all__ = ["HostChains", "lane_energies"]
 
 _EXACT = 1 << 24  # whole numbers below it are exact in single precision
 
@@ -62,6 +63,11 @@ class HostChains(Chains):
         """The configurations (C, n) at the last set, that of the target."""
         return self._lanes()[:, -self.num_chains :].T.astype(np.int64)
 
+    def get_states_of(self, sets: IntArray) -> NDArray[Any]:
+        """The current configurations (len(sets), C, n) at some of the sets."""
+        lanes = self._lanes()
+        return lanes.reshape(len(lanes), self.num_sets, self.num_chains)[:, sets].transpose(1, 2, 0)
+
     def save(self) -> NDArray[Any]:
         """A copy of the configurations for :meth:`restore`."""
         return self._lanes().copy()
@@ -88,27 +94,7 @@ class HostChains(Chains):
 
     def _energies(self, lanes: NDArray[Any], thetas: FloatArray, patch: Patch) -> FloatArray:
         """Energies (D, lanes) of the variables, edges and factors of a patch, in double precision."""
-        from fastmix.chains.reading_kernels import add_energies
-
-        structure = self.structure
-        split = int(structure.unary_offsets[-1])
-        result = np.zeros((len(thetas), lanes.shape[1]))
-        for theta, out in zip(thetas, result, strict=True):
-            add_energies(
-                lanes,
-                structure.num_states,
-                structure.edges,
-                structure.unary_offsets,
-                theta[:split],
-                structure.pairwise_offsets,
-                theta[split:],
-                patch.variables,
-                patch.edges,
-                self._scopes,
-                patch.factors,
-                out,
-            )
-        return result
+        return lane_energies(self.structure, lanes, thetas, patch)
 
     def _loaded_energies(self, lanes: NDArray[Any]) -> FloatArray:
         """Energies (D, lanes) under the loaded thetas."""
@@ -187,9 +173,7 @@ class HostChains(Chains):
     @cached_property
     def _scopes(self) -> tuple[IntArray, ...]:
         """Starts of the scopes of factors, their variables and strides, and starts of tables, after the edges'."""
-        structure = self.structure
-        tables_at = structure.pairwise_offsets[-1] + structure.factor_offsets
-        return structure.scope_starts, structure.scope_variables, structure.factor_strides, tables_at
+        return _scopes_of(self.structure)
 
     def moments(self, weights: FloatArray | None = None) -> FloatArray:
         """Means over the configurations of ``weight * f(x)``, (P,); plain means without weights (K * C,)."""
@@ -349,3 +333,33 @@ class HostChains(Chains):
         counts = np.empty(self.num_parameters)
         self._count(top, self._whole, np.ones(top.shape[1]), counts[:split], counts[split:])
         out += counts[split : split + len(out)]
+
+
+def lane_energies(structure: Structure, lanes: NDArray[Any], thetas: FloatArray, patch: Patch) -> FloatArray:
+    """Energies ``theta @ f(x)`` (D, lanes) of configurations (n, lanes), over a patch, in double precision."""
+    from fastmix.chains.reading_kernels import add_energies
+
+    split = int(structure.unary_offsets[-1])
+    result = np.zeros((len(thetas), lanes.shape[1]))
+    for theta, out in zip(thetas, result, strict=True):
+        add_energies(
+            lanes,
+            structure.num_states,
+            structure.edges,
+            structure.unary_offsets,
+            theta[:split],
+            structure.pairwise_offsets,
+            theta[split:],
+            patch.variables,
+            patch.edges,
+            _scopes_of(structure),
+            patch.factors,
+            out,
+        )
+    return result
+
+
+def _scopes_of(structure: Structure) -> tuple[IntArray, ...]:
+    """Starts of the scopes of factors, their variables and strides, and starts of tables, after the edges'."""
+    tables_at = structure.pairwise_offsets[-1] + structure.factor_offsets
+    return structure.scope_starts, structure.scope_variables, structure.factor_strides, tables_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -15,7 +16,9 @@ from fastmix.chains.tuning import (
     BLOCK_SITES,
     CHUNK_SITES,
     CHUNKED_SITES,
+    DENSE_SHARE,
     MAX_CODES,
+    MAX_DENSE_VARIABLES,
     MAX_LOG_WEIGHT,
     MAX_TABLE_ENTRIES,
     MAX_VALUES,
@@ -29,6 +32,9 @@ from fastmix.model.shared import SharedTables, TableUse
 from fastmix.model.structure import Structure
 
 __all__ = ["Layout", "directed_arrays", "pattern_places", "rows_of", "tables_fit"]
+
+#: Bits of log-odds that are integers: sums of them stay below 2^62, with their rounding.
+_LOG_ODDS_BITS = 61
 
 
 def tables_fit(structure: Structure, *, num_sets: int = 1, num_chains: int | None = None) -> bool:
@@ -244,6 +250,33 @@ class Layout:
             self._weights = joint, weights
         joined |= len(thetas) == 1
         return np.ascontiguousarray(coefficients.T), self.order, chunks, neighbors, self._weights[1], offsets, joined
+
+    def kept_arrays(self, sets: ParameterSets) -> tuple[Any, ...]:
+        """Arrays for :func:`fastmix.chains.kept_kernels.kept_sweeps`: the order, neighbors, weights and offsets.
+
+        Weights and offsets are integers in a unit, a power of two in which no log-odds leave 62 bits.
+        """
+        offsets, joint, _ = self.binary_terms(sets.thetas)
+        [coefficients] = sets.coefficients
+        graph = self.structure.adjacency
+        n = len(self.order)
+        edge_weights = coefficients @ joint
+        offset = coefficients @ offsets
+        ends = self.structure.edges.reshape(-1)
+        largest = np.abs(offset) + np.bincount(ends, np.repeat(np.abs(edge_weights), 2), minlength=n)
+        unit = 2.0 ** (math.ceil(math.log2(largest.max(initial=1.0))) - _LOG_ODDS_BITS)
+        weights = np.rint(edge_weights / unit).astype(np.int64)[graph.edge_ids]
+        neighbors = self._neighbors_in_few_bits
+        rows = np.zeros((0, 0), dtype=np.int64)
+        if len(neighbors) >= DENSE_SHARE * n * n and n <= MAX_DENSE_VARIABLES:
+            rows = np.zeros((n, n), dtype=np.int64)
+            rows[np.repeat(np.arange(n), graph.degree), neighbors] = weights
+        return self.order, graph.indptr, neighbors, weights, rows, np.rint(offset / unit).astype(np.int64), unit
+
+    @cached_property
+    def _neighbors_in_few_bits(self) -> NDArray[np.int32]:
+        """The neighbors of every variable, one after the other."""
+        return self.structure.adjacency.neighbors.astype(np.int32)
 
     #: Weights of the edges, from :meth:`binary_terms`, and of all neighbors made from them; kept until they change.
     _weights: tuple[FloatArray, FloatArray] | None = None

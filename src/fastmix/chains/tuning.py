@@ -20,10 +20,12 @@ __all__ = [
     "BLOCK_THREADS",
     "CHUNKED_SITES",
     "CHUNK_SITES",
+    "DENSE_SHARE",
     "DEVICE_UPDATES_PER_STEP",
     "GROUPED_SUMS",
     "HOST_STEP_SECONDS",
     "HOST_UPDATES_PER_STEP",
+    "KEPT_NEIGHBORS_PER_CHAIN",
     "LADDER_BLOCKS",
     "LARGE_MODEL",
     "LAYER_BLOCK_CHAINS",
@@ -33,6 +35,7 @@ __all__ = [
     "MAX_BATCH_THREADS",
     "MAX_CODES",
     "MAX_COLOR_ROUNDS",
+    "MAX_DENSE_VARIABLES",
     "MAX_DEVICE_TABLE_ENTRIES",
     "MAX_GRID",
     "MAX_GROUPS",
@@ -48,6 +51,7 @@ __all__ = [
     "MAX_WORKER_TWINS",
     "MIN_ANSWER_SECONDS",
     "MIN_DENSE_VARIABLES",
+    "MIN_KEPT_NEIGHBORS",
     "MIN_LAYER",
     "MIN_PACKED_CHAINS",
     "MIN_PIECE_TERMS",
@@ -99,6 +103,10 @@ BLOCK_CHAINS = 512
 LAYER_BLOCK_CHAINS = 128
 #: Variables of a layer from which on looking up sums of weights pays (benchmarks/kernels.py).
 MIN_LAYER = 16
+#: Neighbors of a variable on average from which on log-odds are kept and changed on flips, and as many for every chain:
+#: the geometric mean of three temperatures breaks even (benchmarks/sweeps.py, random graphs, 1 to 64 chains).
+MIN_KEPT_NEIGHBORS = 12
+KEPT_NEIGHBORS_PER_CHAIN = 2
 #: Variables from which on configurations side by side do not fit into a cache (benchmarks/kernels.py, Ising 300x300).
 LARGE_MODEL = 1 << 16
 
@@ -166,6 +174,10 @@ CHUNK_SITES = 8192
 CHUNKED_SITES = 1 << 16
 #: Thresholds of all sets at most: 64 MiB. Not measured: a limit on memory.
 MAX_TABLE_ENTRIES = 1 << 24
+#: Share of all ordered pairs that are neighbors from which on a flip changes a whole row of log-odds, zeros included,
+#: and variables up to which the matrix of weights is laid out for that (benchmarks/sweeps.py).
+DENSE_SHARE = 0.25
+MAX_DENSE_VARIABLES = 4096
 #: Different surroundings of a site at most: codes have 16 bits, which follows from the format.
 MAX_CODES = 1 << 16
 #: Exponentiated entries of all sets at most: 256 MiB; beyond, logarithms are added up at every update. Not measured: a

@@ -46,10 +46,10 @@ def infer(
         ``auto`` (exact inference when the treewidth fits the memory and the time, otherwise by the rules of
         docs/choosing.md), ``exact``, ``mean-field``, ``loopy-bp``, ``gibbs``, ``swendsen-wang`` (attractive Ising and
         Potts models), ``tempered`` (replica exchange), ``projected`` (project the model onto one that mixes fast, then
-        sample that), ``annealed`` (populations of annealed Swendsen-Wang chains), ``multicanonical`` (chains that
-        walk through all energies, for first-order transitions), ``perfect`` (independent exact draws), ``ganak`` (a
-        model counter for many zeros, in the extra ``count``), one that was added (:func:`fastmix.register_method`), or
-        a :class:`fastmix.Method` with its options, such as ``fastmix.Gibbs(burn_in=10)``.
+        sample that), ``annealed`` (populations of annealed chains), ``multicanonical`` (chains that walk through all
+        energies, for first-order transitions), ``perfect`` (independent exact draws), ``ganak`` (a model counter for
+        many zeros, in the extra ``count``), one that was added (:func:`fastmix.register_method`), or a
+        :class:`fastmix.Method` with its options, such as ``fastmix.Gibbs(burn_in=10)``.
     evidence : mapping, optional
         Observed states by variable, numbers or names. The answer still lists every variable.
     edge_marginals : bool, optional

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -596,6 +597,38 @@ class MarkovRandomField(Constructors):
         log_unary = vector[:first_pairwise]
         _check_allowed(self.structure, log_unary)
         return self._sibling(log_unary, vector[first_pairwise:first_factor], vector[first_factor:], self.log_constant)
+
+    def at_temperature(self, temperature: float) -> MarkovRandomField:
+        """The same model at a temperature: all log-weights are divided by it, those that are -inf stay.
+
+        Parameters
+        ----------
+        temperature : float
+            Positive; 1 is the model itself, infinity makes all allowed configurations equally probable.
+
+        Examples
+        --------
+        >>> MarkovRandomField.ising([(0, 1)], coupling=1.0).at_temperature(2.0).table(0, 1).tolist()
+        [[0.5, -0.5], [-0.5, 0.5]]
+        """
+        if isinstance(temperature, float) and temperature == math.inf:
+            factor = 0.0
+        else:
+            factor = 1.0 / _checks.check_positive("temperature", temperature, "number")
+
+        def scaled(values: FloatArray) -> FloatArray:
+            return np.where(values > -np.inf, factor * np.where(values > -np.inf, values, 0.0), -np.inf)
+
+        own: dict[str, Any] = {
+            "log_unary": scaled(self.log_unary),
+            "log_factors": scaled(self.log_factors),
+            "log_constant": factor * self.log_constant,
+        }
+        shared = self.shared_tables
+        if shared is None or (factor == 0.0 and shared.has_forbidden):
+            return self.replace(log_pairwise=scaled(self.log_pairwise), **own)
+        weights = factor * self.weight_parameters[len(self.log_unary) :]
+        return self.replace(shared_tables=shared.with_weights(weights), **own)
 
     def replace(
         self,

@@ -1,4 +1,4 @@
-"""Simulated annealing of models in spins, read after read, each for longer, recombined with the best so far."""
+"""Simulated annealing: of spins, read after read, recombined with the best so far; of any model, by chains."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
+from fastmix._context import Context
+from fastmix.chains.cpu import CpuChains
 from fastmix.chains.generator import make_streams
 from fastmix.model import MarkovRandomField
 from fastmix.model.forms import IsingForm
@@ -21,7 +23,7 @@ from fastmix.modes.tuning import (
     REHEATED,
 )
 
-__all__ = ["SpinCooling", "cool_spins", "spin_scales"]
+__all__ = ["SpinCooling", "cool_chains", "cool_spins", "spin_scales"]
 
 
 def cool_spins(run: ModeRun, form: IsingForm) -> None:
@@ -69,6 +71,11 @@ def spin_scales(form: IsingForm, degrees: IntArray, owner: IntArray, couplings: 
     the usual coupling, have become rare, whichever comes first.
     """
     variance = np.bincount(owner, couplings**2, minlength=len(degrees)) + form.field**2
+    return _scales(variance, couplings)
+
+
+def _scales(variance: FloatArray, couplings: FloatArray) -> tuple[float, float]:
+    """Inverse temperatures at the start and at the end by the variances of fields at variables, and the couplings."""
     spread = np.sqrt(variance[variance > 0.0])
     if not len(spread):
         return 1.0, 1.0
@@ -78,6 +85,45 @@ def spin_scales(form: IsingForm, degrees: IntArray, owner: IntArray, couplings: 
     coldest = min(COLDEST_SPINS[0] / usual_spread, COLDEST_SPINS[1] / usual_coupling)
     hottest = min(HOTTEST_SPINS / usual_spread, 2.0 * HOTTEST_SPINS / float(spread.max()))
     return hottest, max(coldest, 2.0 * hottest)
+
+
+def cool_chains(model: MarkovRandomField, num_reads: int, num_sweeps: int, context: Context) -> IntArray:
+    """The best configurations (num_reads, n) of chains of any model that cool down side by side.
+
+    A table counts as a coupling of the standard deviation of its entries. Nothing may be forbidden.
+    """
+    if not model.num_variables:
+        return np.zeros((num_reads, 0), dtype=np.int64)
+    chains = CpuChains(
+        model.structure,
+        num_chains=num_reads,
+        seed=context.seed_of("chains"),
+        num_threads=context.num_threads,
+        steady=False,
+    )
+    thetas = model.parameters[None]
+    chains.load(thetas, [[0.0]])
+    chains.sweep(1)
+    variance = np.zeros(model.num_variables)
+    couplings = []
+    for variables, table in model.terms():
+        variance[variables] += table.var()
+        if len(variables) > 1:
+            couplings.append(float(table.std()))
+    hottest, coldest = _scales(variance, np.array(couplings))
+    best = chains.get_states()
+    values = np.full(num_reads, -np.inf)
+    for scale in np.linspace(hottest, coldest, num_sweeps):
+        chains.load(thetas, [[scale]])
+        chains.sweep(1)
+        energies = chains.energies()[0]
+        better = energies > values
+        if better.any():
+            values[better] = energies[better]
+            best[better] = chains.get_states()[better]
+        if context.clock.past():
+            break
+    return best
 
 
 class SpinCooling:

@@ -1,8 +1,9 @@
-"""Swendsen-Wang sweeps on a population of chains whose couplings grow from nothing to those of the model.
+"""Population annealing: chains whose couplings grow from nothing to those of the model.
 
-Fields that pull a strongly coupled picture both ways freeze its regions, for cluster moves as for single updates:
-chains from different starts never meet. Annealing takes every chain through the models in which the regions still
-move, and resampling keeps as many chains in each valley as it deserves.
+Attractive models have Swendsen-Wang sweeps, all others Gibbs sweeps. Fields that pull a strongly coupled picture both
+ways freeze its regions, for cluster moves as for single updates: chains from different starts never meet. Annealing
+takes every chain through the models in which the regions still move, and resampling keeps as many chains in each valley
+as it deserves.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from typing import Any, ClassVar
 
 from fastmix._arrays import FloatArray, IntArray
 from fastmix._checks import check_count, check_flag
-from fastmix._clock import Report
+from fastmix._clock import NO_LIMIT, Clock, Report
 from fastmix._memory import check_memory
 from fastmix._signatures import takes_options
+from fastmix.chains.conditionals import check_conditionals
 from fastmix.marginals import DrawResult, InferenceResult, expand_states
 from fastmix.method import Context, Method, run_method, with_options
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.model.attractive import attractive_form
-from fastmix.model.reduce import Reduction
+from fastmix.model.attractive import is_attractive
+from fastmix.model.reduce import Reduction, reduce_model
 from fastmix.modes.descents import find_modes
 from fastmix.results import Status
 from fastmix.sampling.annealed_errors import (
@@ -34,6 +36,7 @@ from fastmix.sampling.annealed_errors import (
     with_unseen,
 )
 from fastmix.sampling.populations import Populations
+from fastmix.sampling.starts import check_starts
 from fastmix.sampling.tuning import DISAGREEMENT, MODES_SHARE_OF_ANNEALING, RESAMPLING_SPREAD
 
 __all__ = ["Annealed", "AnnealedResult", "anneal"]
@@ -64,7 +67,7 @@ class AnnealedResult(InferenceResult):
 
 @dataclass(frozen=True, kw_only=True)
 class Annealed(Method):
-    """Population annealing with Swendsen-Wang sweeps, for attractive models whose fields freeze their regions.
+    """Population annealing, with Swendsen-Wang sweeps of attractive models and Gibbs sweeps of all others.
 
     Parameters
     ----------
@@ -87,7 +90,7 @@ class Annealed(Method):
 
     name: ClassVar[str] = "annealed"
     guarantee: ClassVar[str] = "exact in the limit of many chains and small steps; the standard errors are estimates"
-    drops_forbidden: ClassVar[bool] = False  # clusters need equal state counts at both ends of an edge
+    takes_factors: ClassVar[bool] = True
     gives_log_z: ClassVar[bool] = True
 
     num_populations: int = 4
@@ -105,9 +108,18 @@ class Annealed(Method):
         if self.num_sweeps is not None:
             object.__setattr__(self, "num_sweeps", check_count("num_sweeps", self.num_sweeps, least=1))
 
+    def reduce(self, model: MarkovRandomField, evidence: Evidence | None, clock: Clock = NO_LIMIT) -> Reduction:
+        """The reduction by evidence; forbidden states stay in attractive models, whose clusters need equal counts."""
+        kept = reduce_model(model, evidence, drop_forbidden=False, clock=clock)
+        if is_attractive(kept.model):
+            return kept
+        return reduce_model(model, evidence, clock=clock)
+
     def check(self, model: MarkovRandomField) -> None:
-        """The model must be attractive; the message names an edge that is in the way."""
-        attractive_form(model)
+        """Every conditional distribution must be defined, and a start be found."""
+        if not is_attractive(model):
+            check_conditionals(model)
+            check_starts(model)
 
     def run(self, model: MarkovRandomField, context: Context) -> AnnealedResult:
         """Marginals of the populations, with a verdict on whether they agree.
@@ -142,7 +154,7 @@ class Annealed(Method):
         log_weights = populations.log_weights()
         log_z: float | None = None
         log_z_error: float | None = None
-        if resampled:
+        if resampled and populations.knows_start:
             log_z, log_z_error = populations.log_z()
         if error.size and not clock.past():
             bound = float(log_weights.mean()) + entropy_bound(mean) if log_z is None else log_z
@@ -219,9 +231,10 @@ def anneal(
     progress: Report = "auto",
     **options: Any,
 ) -> AnnealedResult:
-    """Marginals of an attractive model by population annealing with Swendsen-Wang sweeps.
+    """Marginals and log Z by population annealing, with Swendsen-Wang sweeps where the model is attractive.
 
-    The models ``p_s(x) ~ exp(sum_i u_i(x_i) + s sum_ij T_ij(x_i, x_j))`` lead from independent variables (s = 0) to the
+    The models ``p_s(x) ~ exp(sum_i u_i(x_i) + s sum_ij T_ij(x_i, x_j))`` (and s times the factors over more variables)
+    lead from independent variables (s = 0) to the
     model (s = 1). At every step to s' the chains of a population are resampled in proportion to
     ``exp((s' - s) sum_ij T_ij)`` and then swept. At s = 1 marginals are averaged over sweeps, and populations count in
     proportion to the product of their mean weights, which is an unbiased estimate of Z over the known normalizer at
@@ -230,7 +243,8 @@ def anneal(
     Parameters
     ----------
     model : MarkovRandomField
-        Attractive Ising or Potts, see :class:`fastmix.sampling.clusters.ClusterChains`.
+        Any. Attractive Ising and Potts models have cluster moves; models in which pairs are forbidden keep these on the
+        way, and have no ``log_z``. Models of many valleys need hundreds of chains: ``num_chains=500``.
     **options
         Those of :class:`fastmix.Annealed`.
     evidence, seed, num_threads, time_limit, progress
@@ -247,7 +261,7 @@ def anneal(
     Raises
     ------
     UnfitMethodError
-        If the model is not of the class.
+        If some conditional distribution is undefined.
 
     References
     ----------

@@ -77,6 +77,12 @@ def known_probabilities(model: MarkovRandomField, modes: IntArray, log_z: float)
     """
     first = model.unary_offsets[:-1]
     logs = np.full(len(model.log_unary), -np.inf)
+    if model.num_factors:
+        if len(logs) * model.num_variables > MAX_FLIPPED_STATES:
+            return np.zeros(len(logs))
+        for mode in modes:
+            logs = np.maximum(logs, _weights_of_flips(model, mode))
+        return np.exp(np.minimum(0.0, logs - log_z))
     # What the tables of every edge add to the states of either end.
     graph = model.adjacency
     owner = model.structure.directed.owner
@@ -96,6 +102,14 @@ def known_probabilities(model: MarkovRandomField, modes: IntArray, log_z: float)
         local = model.log_unary + np.bincount(entries, beside, len(logs))
         logs = np.maximum(logs, weight + local - np.repeat(local[first + mode], model.num_states))
     return np.exp(np.minimum(0.0, logs - log_z))
+
+
+def _weights_of_flips(model: MarkovRandomField, mode: IntArray) -> FloatArray:
+    """Log-weights of a configuration (n,) with one variable changed to each of its states, (entries of log_unary,)."""
+    owner = np.repeat(np.arange(model.num_variables), model.num_states)
+    flipped = np.repeat(np.asarray(mode)[None], len(owner), axis=0)
+    flipped[np.arange(len(owner)), owner] = np.arange(len(owner)) - model.unary_offsets[owner]
+    return np.asarray(model.log_weight(flipped))
 
 
 def excess_of_modes(model: MarkovRandomField, modes: IntArray, mean: FloatArray, log_weights: FloatArray) -> float:

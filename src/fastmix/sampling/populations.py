@@ -1,4 +1,4 @@
-"""Populations of Swendsen-Wang chains on the way from independent variables to a model."""
+"""Populations of chains on the way from independent variables to a model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from fastmix._clock import Ending
 from fastmix._context import Context
 from fastmix._student import student_factor
 from fastmix.chains.annealing import Annealing
+from fastmix.chains.base import Chains
+from fastmix.chains.cpu import CpuChains
 from fastmix.model import MarkovRandomField
+from fastmix.model.attractive import is_attractive
 from fastmix.sampling.clusters import ClusterChains
+from fastmix.sampling.starts import random_states
 from fastmix.sampling.tuning import (
     ANNEAL_BATCH_UPDATES,
     ANNEAL_END_SWEEPS,
@@ -22,6 +26,7 @@ from fastmix.sampling.tuning import (
     COLLECTING_SHARE,
     ENERGY_LOOK_SHARE,
     ENERGY_LOOKS,
+    FORBIDDEN_START_SWEEPS,
     LARGEST_STEP,
     MAX_ANNEALING_STEPS,
     UNSEEN,
@@ -35,8 +40,9 @@ class Populations:
 
     Attributes
     ----------
-    engine : ClusterChains
-        The chains of all populations, population by population.
+    engine : Chains
+        The chains of all populations, population by population: Swendsen-Wang sweeps of an attractive model, Gibbs
+        sweeps of any other.
     annealing : Annealing
         Moves the chains from one scale to the next and keeps the weights of the populations.
     scale : float
@@ -54,14 +60,12 @@ class Populations:
         self.shape = (num_populations, num_chains)
         self.clock = context.clock
         self.rng = context.rng("resampling")
-        self.scale = 0.0 if model.num_edges else 1.0
+        self.scale = 0.0 if _couples(model) else 1.0
         self.steps = 0
         self.sweeps = 0
         all_chains = num_populations * num_chains
         self.updates = all_chains * model.num_variables
-        self.engine = ClusterChains(
-            model, num_chains=all_chains, seed=context.seed_of("chains"), num_threads=context.num_threads
-        )
+        self.engine = _make_chains(model, all_chains, context)
         split = len(model.log_unary)
         tables = model.shared_tables
         parameters = model.parameters if tables is None else model.weight_parameters
@@ -70,8 +74,22 @@ class Populations:
         thetas[1, split:] = parameters[split:]
         self.annealing = Annealing(self.engine, thetas, [1.0, self.scale], populations=num_populations, tables=tables)
         self._paces: deque[float] = deque(maxlen=5)  # seconds per sweep, lately
+        self._find_starts(context)
         self.variance = 0.0
         self._look_at_energies()
+
+    def _find_starts(self, context: Context) -> None:
+        """Start chains that are not there yet: from allowed states, and where pairs are forbidden from sweeps of them.
+
+        Without forbidden pairs the next sweep, of independent variables, makes exact draws of anything.
+        """
+        if isinstance(self.engine, ClusterChains) or not self.model.num_variables:
+            return
+        self.engine.set_states(random_states(self.model, self.engine.num_chains, context.rng("starts"), self.clock))
+        for _ in range(FORBIDDEN_START_SWEEPS if self.model.has_forbidden else 0):
+            if self.clock.past(ENERGY_LOOK_SHARE):
+                break
+            self._time(lambda: self.engine.sweep(1))
 
     def _look_at_energies(self) -> None:
         """Find the variance of the energy before the first step, from independent draws.
@@ -80,7 +98,7 @@ class Populations:
         weigh more would have shorter steps, and count less. So a last sweep comes after the last look.
         """
         looks = 0
-        while self.model.num_edges and looks < ENERGY_LOOKS:
+        while _couples(self.model) and looks < ENERGY_LOOKS:
             if looks and self.clock.past(ENERGY_LOOK_SHARE):
                 break
             self._time(lambda: self.engine.sweep(1))
@@ -103,6 +121,11 @@ class Populations:
         """Seconds per sweep: the lower median of the latest, so that one stalled sweep does not change the result."""
         return sorted(self._paces)[(len(self._paces) - 1) // 2]
 
+    @property
+    def knows_start(self) -> bool:
+        """Whether the normalizer of the first model is known: unless pairs are forbidden, which no scale changes."""
+        return isinstance(self.engine, ClusterChains) or not self.model.has_forbidden
+
     def log_z(self) -> tuple[float, float]:
         """Estimate of log Z of the model, and its standard error from the differences between the populations."""
         ratio = self.annealing.log_ratio
@@ -110,7 +133,7 @@ class Populations:
         variance = float(self.annealing.log_variance.mean())
         error = max(variance / count, student_factor(count - 1) ** 2 * float(ratio.var(ddof=1)) / count)
         error += (0.5 * variance) ** 2  # by which logarithms of means of few chains fall short
-        if self.model.num_edges:  # what all chains together may have missed: each is one look at the model
+        if _couples(self.model):  # what all chains together may have missed: each is one look at the model
             error += (UNSEEN / (count * self.shape[1] + UNSEEN)) ** 2
         mean = float(np.logaddexp.reduce(ratio)) - math.log(count)
         unary = np.logaddexp.reduceat(self.model.log_unary, self.model.unary_offsets[:-1])
@@ -169,3 +192,23 @@ class Populations:
         if ending.interrupted:
             return sums, done, "interrupt"
         return sums, done, "done" if done == num_sweeps else "time_limit"
+
+
+def _couples(model: MarkovRandomField) -> bool:
+    """Whether the model has tables over several variables."""
+    return bool(model.num_edges or model.num_factors)
+
+
+def _make_chains(model: MarkovRandomField, num_chains: int, context: Context) -> Chains:
+    """Cluster chains of an attractive model, and chains of single updates of any other."""
+    seed = context.seed_of("chains")
+    if is_attractive(model):
+        return ClusterChains(model, num_chains=num_chains, seed=seed, num_threads=context.num_threads)
+    return CpuChains(
+        model.structure,
+        num_chains=num_chains,
+        seed=seed,
+        num_threads=context.num_threads,
+        forbidden=model.has_forbidden,
+        steady=False,
+    )

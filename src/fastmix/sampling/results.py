@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from fastmix import _show
-from fastmix._arrays import FloatArray, IntArray
+from fastmix._arrays import FloatArray
 from fastmix.errors import UnfitMethodError
 from fastmix.marginals import ChainResult, expand_errors
 from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import Reduction, reduce_model
-from fastmix.results import Status
 from fastmix.theory.bias import bias_after
 from fastmix.theory.comparison import comparison_bounds, original_intervals
 from fastmix.theory.criteria import bias_after_updates
 from fastmix.theory.dependency import Dependency
 from fastmix.theory.intervals import Intervals, rigorous_intervals
 
-__all__ = ["CONFIDENCE", "SampleResult", "TemperedResult", "bias_bounds"]
+__all__ = ["CONFIDENCE", "SampleResult", "arviz_data", "bias_bounds"]
 
 CONFIDENCE = 0.95
-_NOT_TRAVELED = (
-    "The replicas have not traveled the ladder often enough, or the ensembles disagree: run longer, or with more "
-    "replicas."
-)
 # Probabilities are met to 4e-10 by the thresholds and averages to 3e-8 by the 24-bit sums: widened by more than both.
 _ROUNDING = 1e-6
 
@@ -134,7 +127,7 @@ class SampleResult(ChainResult):
 
     def to_arviz(self) -> Any:
         """The draws as ArviZ's data object (extra ``interop``); the run must have kept some (``num_draws``)."""
-        return _arviz_data(self)
+        return arviz_data(self)
 
     def expansion(self, reduction: Reduction) -> dict[str, Any]:
         """The fields for the original model; the reduction is kept for :meth:`intervals`."""
@@ -146,56 +139,7 @@ class SampleResult(ChainResult):
         return {**values, "history": history, "reduction": reduction}
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class TemperedResult(ChainResult):
-    """Marginals and log Z from replica exchange, with their error bars.
-
-    Attributes
-    ----------
-    std_error : float array, aligned with ``model.log_unary``
-        Standard error of every probability: the spread of the independent ensembles, or that of batches of sweeps if it
-        is larger, and one over the number of round trips, because that is how much probability can be overlooked.
-    ess, r_hat : float array (n,)
-        Effective sample size and split R-hat of every variable over the ensembles; observed ones have the best values.
-    log_z : float or None
-        None where replicas have not mixed, and not every ensemble made a round trip: they can agree on any number.
-    log_z_lower : float or None
-        What log Z is at least, with the probability ``log_z_confidence`` (1 for bounds that do not rest on draws).
-    log_z_std_error : float or None
-        By the jackknife over the ensembles, enlarged for their small number so that three standard errors cover
-        99.73 %, with one over the number of round trips as for ``std_error``.
-    states : int array (ladders, n)
-        Where the replicas at the highest rung ended.
-    draws : int array (ladders, draws, n), or None
-        Configurations at the highest rung that were kept (``num_draws``).
-    """
-
-    #: ``log_z_lower <= log Z`` with at least this probability, however badly anything mixed
-    log_z_confidence: float | None = None
-    positions: FloatArray  #: (K,), the ladder: where the rungs are on the path
-    rejection: FloatArray  #: (K - 1,), how often the exchange between each rung and the next is rejected
-    round_trips: IntArray  #: (num_ensembles,)
-
-    advice_by_status: ClassVar[Mapping[Status, str]] = {Status.NOT_MIXED: _NOT_TRAVELED}
-
-    def to_arviz(self) -> Any:
-        """The draws as ArviZ's data object (extra ``interop``), a chain for every ladder, where some were kept."""
-        return _arviz_data(self)
-
-    def drawings(self) -> dict[str, Callable[[Any], Any]]:
-        """The drawings of every result of chains, with ``ladder``: how often exchanges between rungs are rejected."""
-        found = super().drawings()
-        if len(self.positions) > 1:
-            found["ladder"] = lambda axes: _show.rungs(axes, self.positions, self.rejection)
-        return found
-
-    def contents(self) -> dict[str, Any]:
-        """The contents of every result of chains, with the confidence of the bound on log Z, and the ladder."""
-        own = ("log_z_confidence", "positions", "rejection", "round_trips")
-        return {**super().contents(), **{name: getattr(self, name) for name in own}}
-
-
-def _arviz_data(result: ChainResult) -> Any:
+def arviz_data(result: ChainResult) -> Any:
     """The draws of a result as ArviZ's data object; a ValueError where there are none."""
     from fastmix.interop.arviz import to_arviz
 

@@ -346,6 +346,19 @@ SNAPSHOT_SECONDS = 0.5
 TEMPERED_NUM_SWEEPS = 5_000
 MAX_SWEEPS_FOR_ACCURACY = 1_000_000
 
+#: Draws kept at every rung where rungs are asked for and no number is: error bars of a draw in five sweeps are hardly
+#: larger than those of all. Not measured.
+DRAWS_OF_RUNGS = 1_000
+
+#: Share that two neighboring rungs must have in each other's draws for temperatures between them, as is customary for
+#: multistate acceptance ratios; and draws that those of all rungs must be worth there, as a share of those of a rung.
+#: Not measured.
+LEAST_RUNG_OVERLAP = 0.03
+LEAST_EFFECTIVE_SHARE = 0.1
+
+#: Ladders of an ensemble up to which overlaps are taken of all pairs of them. Not measured.
+MAX_LADDERS_IN_PAIRS = 4
+
 #: Sweeps of the burn-in at least, by default: the ladder is adapted in them. Not measured.
 MIN_TEMPERED_BURN_IN = 200
 

@@ -14,8 +14,8 @@ from fastmix.chains.layout import tables_fit
 from fastmix.exact.enumeration import enumerate_model
 from fastmix.instances import ising_grid, ising_random, potts_grid
 from fastmix.results import Status
-from fastmix.sampling.results import TemperedResult
 from fastmix.sampling.tempering import rungs
+from fastmix.sampling.tempering.results import TemperedResult
 from fastmix.sampling.tempering.temper import temper
 
 

@@ -73,12 +73,18 @@ class Capacity:
         sums = BYTES_PER_SUM * ensembles * len(model.log_unary)
         what = f"num_ensembles {ensembles}" if self.plan.num_ensembles else f"a ladder of {num_replicas} rungs"
         check_memory(bytes_each * num_replicas + sums, what, "run fewer ensembles, or fewer replicas")
-        ladders = ensembles * self.ladder.per_ensemble
-        drawn = 2.0 * self.plan.num_draws * ladders * structure.num_variables
-        check_memory(
-            drawn, f"num_draws {self.plan.num_draws} of {ladders} ladders", "keep fewer, or run fewer ensembles"
-        )
+        kept = num_replicas if self.plan.rungs == "all" else max(1, len(self.plan.pinned_positions()))
+        self.check_draws(kept, ensembles * self.ladder.per_ensemble)
         return max(3, int(min(MAX_RUNGS, available_memory() / 2 / bytes_each)))
+
+    def check_draws(self, num_rungs: int, num_ladders: int) -> None:
+        """Refuse draws of so many rungs and ladders that would not fit the memory."""
+        count = self.plan.num_draws or 0
+        drawn = 2.0 * count * num_rungs * num_ladders * self.ladder.path.model.num_variables
+        what = f"num_draws {count} of {num_ladders} ladders"
+        check_memory(
+            drawn, what if num_rungs == 1 else f"{what} at {num_rungs} rungs", "keep fewer, or run fewer ensembles"
+        )
 
     def rungs_in_time(self, seconds_each: float) -> int:
         """Rungs of which a few rounds fit the time that is left, by the seconds of a sweep of one configuration."""

@@ -35,10 +35,12 @@ __all__ = ["CudaLadder", "Ladder", "TemperingPath", "make_path"]
 class TemperingPath:
     """Models ``p_s(x) ~ exp(s^1.5 U(x) + s V(x))`` for s from 0 to 1, the last one the target.
 
-    U is the sum of the unaries, which grow more slowly at first, and V the sum of all tables.
+    U is the sum of the unaries, which grow more slowly at first, and V the sum of all tables. On a path of temperatures
+    both grow alike, as ``exp(s U(x) + s V(x))``: s is the temperature of the target over that of the model at s.
     """
 
     model: MarkovRandomField  # the target, as :func:`make_path` writes it
+    of_temperatures: bool = False
 
     @property
     def forbidden(self) -> bool:
@@ -53,7 +55,7 @@ class TemperingPath:
     def coefficients(self, positions: ArrayLike) -> FloatArray:
         """The factors of U and V at positions (K,) as an array (K, 2)."""
         s = np.asarray(positions, dtype=np.float64)
-        return np.stack([s**1.5, s], axis=-1)
+        return np.stack([s if self.of_temperatures else s**1.5, s], axis=-1)
 
     @cached_property
     def layout(self) -> Layout:
@@ -79,14 +81,17 @@ class TemperingPath:
         return self.model.shared_tables
 
 
-def make_path(model: MarkovRandomField) -> TemperingPath:
-    """The path to a model without states that a unary forbids.
+def make_path(model: MarkovRandomField, temperature: float | None = None) -> TemperingPath:
+    """The path to a model without states that a unary forbids; with a temperature, that of temperatures down to it.
 
     It does not depend on how the model happens to be written: what depends on one variable, or on none, is moved from
     the tables to unaries and constant, unless pairs are forbidden.
     """
+    of_temperatures = temperature is not None
+    if temperature is not None and temperature != 1.0:
+        model = model.at_temperature(temperature)
     if model.has_forbidden:  # in tables: no unary forbids anything
-        return TemperingPath(model)
+        return TemperingPath(model, of_temperatures)
     centered = center_pairs(center_factors(model))
     unary = centered.log_unary.copy()
     constant = centered.log_constant
@@ -94,7 +99,7 @@ def make_path(model: MarkovRandomField) -> TemperingPath:
         means = np.add.reduceat(unary, model.unary_offsets[:-1]) / model.num_states
         unary -= np.repeat(means, model.num_states)
         constant += float(means.sum())
-    return TemperingPath(centered.replace(log_unary=unary, log_constant=constant))
+    return TemperingPath(centered.replace(log_unary=unary, log_constant=constant), of_temperatures)
 
 
 class Ladder:
@@ -103,7 +108,8 @@ class Ladder:
     With ``pairs`` (C must be even), ladders 2 p and 2 p + 1 exchange clusters at every rung every 20 rounds: the
     connected components of the variables in which they differ, each with probability 1/2 (Houdayer, 2001). Tables join
     variables of one component, or a variable of a component to one in which the ladders agree; either way the sum of
-    the log-weights of the two stays the same, for any pairwise model.
+    the log-weights of the two stays the same, for any pairwise model. Ladders come ``per_ensemble`` to an independent
+    ensemble, by default 2 with ``pairs`` and 1 without.
     """
 
     device = "cpu"
@@ -115,6 +121,7 @@ class Ladder:
         *,
         seed: int,
         pairs: bool = False,
+        per_ensemble: int | None = None,
         num_threads: int | None = None,
         pool: Pool | None = None,
         clock: Clock = NO_LIMIT,
@@ -127,7 +134,7 @@ class Ladder:
         self._kernel = kernel
         self.sharing: Sharing | None = None
         self.pairs = pairs
-        self.per_ensemble = 2 if pairs else 1
+        self.per_ensemble = per_ensemble or (2 if pairs else 1)
         self.num_ladders = 0
         self.num_threads = check_threads(num_threads)
         self.positions = np.zeros(0)

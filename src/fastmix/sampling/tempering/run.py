@@ -75,8 +75,12 @@ class LadderRun:
         Sums over the batches so far, with one chain for every ensemble.
     pairs : float array, or None
         Sums over the pairs of states of all edges, where edge marginals are wanted.
-    draws : list of uint8 arrays (ladders, n)
-        Configurations at the highest rung that were kept.
+    kept_rungs : int array (R,)
+        The rungs whose configurations are kept; the highest alone where no others are asked for.
+    draws : list of uint8 arrays (R, ladders, n)
+        Configurations at these rungs.
+    bridges : list of float arrays (2, K - 1, ensembles)
+        The sums of the acceptance ratio estimator when draws were kept, where other rungs are asked for.
     phases : list of Phase
         What is known of configurations of large weight.
     burned, updates : int
@@ -97,7 +101,10 @@ class LadderRun:
         self._rng = context.rng("phases")
         self.statistics = BatchStatistics(len(model.log_unary), self.num_ensembles, plan.num_sweeps or 0)
         self.pairs = np.zeros(int(model.pairwise_offsets[-1])) if context.edge_marginals else None
-        self.draws: list[NDArray[np.uint8]] = []  # (ladders, n) each
+        self.kept_rungs = np.zeros(0, dtype=np.int64)
+        self.draws: list[NDArray[np.uint8]] = []  # (R, ladders, n) each
+        self.bridges: list[FloatArray] = []
+        self._pinned = plan.pinned_positions()
         self._draw_every = 0  # rounds between two of them; 0 where none are kept
         self.burned = 0
         self.updates = 0
@@ -154,8 +161,10 @@ class LadderRun:
         first = place_first_ladder(self.capacity, self.context)
         self.num_ensembles = first.num_ensembles
         self._sweep_seconds = first.sweep_seconds
-        spread_phases(first.states, self.ladder.path, self.phases, self._rng)
-        self._set_rungs(first.positions, first.states)
+        positions, source = rungs.pin(first.positions, np.arange(len(first.positions)), self._pinned, first.positions)
+        states = first.states[source]
+        spread_phases(states, self.ladder.path, self.phases, self._rng)
+        self._set_rungs(positions, states)
         num_entries = len(self.ladder.path.model.log_unary)
         self.statistics = BatchStatistics(num_entries, self.num_ensembles, self.plan.num_sweeps or 0)
 
@@ -211,6 +220,7 @@ class LadderRun:
         most = self.capacity.rungs_in_time(seconds_each)
         if self.plan.num_replicas is None and len(positions) > most:
             positions, source = rungs.respace(old, exchanges.rejection, most)
+        positions, source = rungs.pin(positions, source, self._pinned, old)
         steps = rungs.guess_steps(exchanges.sums, ladder.shifts)
         states = ladder.get_states()[source]
         if settled and ladder.path.log_z is not None:
@@ -289,6 +299,8 @@ class LadderRun:
         pair_every = max(1, planned // EDGE_CONFIGURATIONS)
         if plan.num_draws:
             self._draw_every = max(1, planned // plan.num_draws)
+            self.kept_rungs = self._rungs_to_keep()
+            self.capacity.check_draws(len(self.kept_rungs), self.ladder.num_ladders)
         if self._saved is not None and self._done == 0 and self._is_accurate():
             return "accuracy"  # in an earlier process
         while plan.num_sweeps is None or self.statistics.num_sweeps < plan.num_sweeps:
@@ -304,6 +316,15 @@ class LadderRun:
             if self._is_accurate():
                 return "accuracy"
         return "done"
+
+    def _rungs_to_keep(self) -> NDArray[np.int64]:
+        """The rungs at which draws are kept: all of them, those of the temperatures asked for, or the last one."""
+        positions = self.ladder.positions
+        if self.plan.rungs == "all":
+            return np.arange(len(positions))
+        if self.plan.temperatures is None:
+            return np.array([len(positions) - 1])
+        return np.searchsorted(positions, self._pinned)
 
     def _planned_sweeps(self) -> int:
         """Sweeps to average over: those of the plan, or as many as the time leaves room for."""
@@ -348,25 +369,30 @@ class LadderRun:
 
     def _rounds_to_draw(self) -> int:
         """Rounds until the next configurations are kept; 0 where no more are."""
-        if not self._draw_every or len(self.draws) >= self.plan.num_draws:
+        if not self._draw_every or len(self.draws) >= self.plan.count_draws():
             return 0
         collected = self.statistics.num_sweeps + self._done
         return max(1, self._draw_every * (len(self.draws) + 1) - collected)
 
     def _keep_draw(self) -> None:
         """Keep the configurations at the highest rung if that is due."""
-        if not self._draw_every or len(self.draws) >= self.plan.num_draws:
+        if not self._draw_every or len(self.draws) >= self.plan.count_draws():
             return
         if self.statistics.num_sweeps + self._done >= self._draw_every * (len(self.draws) + 1):
-            self.draws.append(self.ladder.chains.get_top_states().astype(np.uint8))
+            chains = self.ladder.chains
+            self.draws.append(chains.get_states_of(self.kept_rungs).astype(np.uint8, order="C"))
+            if self.plan.measures:
+                sums = chains.exchanges().sums[4:]
+                self.bridges.append(sums.reshape(*sums.shape[:2], self.num_ensembles, -1).sum(axis=3))
 
     def all_draws(self) -> NDArray[np.uint8] | None:
-        """The configurations that were kept, (ladders, draws, n); None where none were asked for."""
+        """The configurations that were kept, (R, ladders, draws, n); None where none were asked for."""
         if not self.plan.num_draws:
             return None
         if not self.draws:
-            return np.zeros((self.ladder.num_ladders, 0, self.ladder.path.model.num_variables), dtype=np.uint8)
-        return np.stack(self.draws, axis=1)
+            shape = (max(1, len(self.kept_rungs)), self.ladder.num_ladders, 0, self.ladder.path.model.num_variables)
+            return np.zeros(shape, dtype=np.uint8)
+        return np.stack(self.draws, axis=2)
 
     def _add_batch(self, num_rounds: int) -> None:
         """Add what was collected in so many rounds to the statistics."""
@@ -430,6 +456,8 @@ class LadderRun:
             parts["pairs"] = self.pairs.copy()
         if self.draws:
             parts["draws"] = np.stack(self.draws)
+        if self.bridges:
+            parts["bridges"] = np.stack(self.bridges)
         return parts | {"facts": np.array(json.dumps(facts)), "positions": ladder.positions, "shifts": shifts}
 
     def restore(self, parts: dict[str, NDArray[Any]]) -> None:
@@ -454,6 +482,7 @@ class LadderRun:
         if self.pairs is not None:
             self.pairs = parts["pairs"].copy()
         self.draws = list(parts["draws"]) if "draws" in parts else []
+        self.bridges = list(parts["bridges"]) if "bridges" in parts else []
         self._ready = True
 
     # -- What the run says.

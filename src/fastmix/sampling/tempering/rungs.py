@@ -18,13 +18,14 @@ from fastmix.sampling.tempering.ladder import TemperingPath
 from fastmix.sampling.tuning import FORBIDDEN_START_SWEEPS, LEAST_REJECTION, MAX_RUNGS, REJECTION, WEIGHT_SHARES
 
 __all__ = [
-    "annealed_rungs", "annealed_weights", "bridge", "guess_steps", "lower_bound", "next_position", "respace",
-    "start_population",
+    "annealed_rungs", "annealed_weights", "bridge", "guess_steps", "log_ratios", "lower_bound", "next_position", "pin",
+    "respace", "start_population",
 ]  # fmt: skip
 
 # When D, the difference of the log-weights, is normal with variance v at both ends, exchanges are rejected at the rate
 # erf(sqrt(v) / 2), and the weights exp(D) have the relative effective sample size E[w]^2 / E[w^2] = exp(-v).
 _LEAST_EFFECTIVE = 0.4026  # exp(-v) at a rate of 1/2
+_PINNED_SHARE = 0.25  # of a step: the steps beside it then grow to 1.25 at most
 
 
 def start_population(path: TemperingPath, size: int, context: Context, *, clock: Clock = NO_LIMIT) -> Annealing:
@@ -143,6 +144,25 @@ def respace(positions: FloatArray, rejection: FloatArray, num_rungs: int | None)
     return new, source
 
 
+def pin(positions: FloatArray, source: IntArray, pinned: FloatArray, old: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Positions with others added that must be among them, and the old rung that each starts from.
+
+    A rung that is within a quarter of a step of one that is added makes room for it, the two ends excepted.
+    """
+    wanted = np.setdiff1d(pinned, positions)
+    last = len(positions) - 1
+    places = np.interp(wanted, positions, np.arange(last + 1.0))
+    nearest = np.rint(places).astype(np.int64)
+    makes_room = (nearest > 0) & (nearest < last) & (np.abs(places - nearest) <= _PINNED_SHARE)
+    makes_room &= ~np.isin(positions[nearest], pinned)
+    kept = np.ones(last + 1, dtype=bool)
+    kept[nearest[makes_room]] = False
+    closest = np.abs(old[None, :] - wanted[:, None]).argmin(axis=1)
+    merged = np.concatenate([positions[kept], wanted])
+    order = np.argsort(merged)
+    return merged[order], np.concatenate([source[kept], closest])[order]
+
+
 def bridge(sums: FloatArray, shifts: FloatArray) -> tuple[float, float]:
     """Log of ``Z_K / Z_1`` by Bennett's acceptance ratio between successive rungs, and its error by the jackknife.
 
@@ -152,12 +172,12 @@ def bridge(sums: FloatArray, shifts: FloatArray) -> tuple[float, float]:
     """
     count = sums.shape[2]
     whole = sums.sum(axis=2)
-    value = float((shifts + _log_ratio(whole[4], whole[5])).sum())
+    value = float((shifts + log_ratios(whole[4], whole[5])).sum())
     std_error = math.inf
     if count > 1:
         with np.errstate(invalid="ignore"):
             parts = whole[:, :, None] - sums  # without one ensemble each
-            left_out = (shifts[:, None] + _log_ratio(parts[4], parts[5])).sum(axis=0)
+            left_out = (shifts[:, None] + log_ratios(parts[4], parts[5])).sum(axis=0)
             spread = float(np.sum((left_out - left_out.mean()) ** 2))
         std_error = math.sqrt((count - 1) / count * spread) if math.isfinite(spread) else math.inf
     return value, std_error
@@ -170,7 +190,7 @@ def guess_steps(sums: FloatArray, shifts: FloatArray) -> FloatArray:
     """
     whole = sums.sum(axis=2)
     below, above = whole[2:4] / np.maximum(whole[0], 1.0)
-    steps = np.nan_to_num(shifts + _log_ratio(whole[4], whole[5]), nan=np.inf)
+    steps = np.nan_to_num(shifts + log_ratios(whole[4], whole[5]), nan=np.inf)
     return np.clip(steps, np.minimum(below, above), np.maximum(below, above))
 
 
@@ -194,7 +214,7 @@ def lower_bound(log_weights: FloatArray, confidence: float) -> float:
     return best
 
 
-def _log_ratio(up: FloatArray, down: FloatArray) -> FloatArray:
+def log_ratios(up: FloatArray, down: FloatArray) -> FloatArray:
     """Logarithms of the ratios of two averages, by which Bennett's estimate differs from the shifts."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(up) - np.log(down)

@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from fastmix._checks import as_list, as_path, check_accuracy, check_count, check_positive, check_share, describe
+import numpy as np
+
+from fastmix._arrays import FloatArray
+from fastmix._checks import (
+    as_float_array,
+    as_list,
+    as_path,
+    check_accuracy,
+    check_choice,
+    check_count,
+    check_positive,
+    check_share,
+    describe,
+)
 from fastmix._clock import Ending, Report
 from fastmix._context import DEFAULT_SECONDS, Context
 from fastmix._signatures import takes_options
@@ -15,12 +28,13 @@ from fastmix.chains.place import GPU_REFUSALS, place_after_refusal, place_on_gpu
 from fastmix.errors import UnfitMethodError
 from fastmix.method import Method, option, run_method, with_options
 from fastmix.model import Evidence, MarkovRandomField
-from fastmix.sampling.results import TemperedResult
 from fastmix.sampling.starts import check_starts
 from fastmix.sampling.tempering.ladder import CudaLadder, Ladder, TemperingPath, make_path
+from fastmix.sampling.tempering.results import TemperedResult
 from fastmix.sampling.tempering.run import LadderRun
 from fastmix.sampling.tempering.verdict import judge_run
 from fastmix.sampling.tuning import (
+    DRAWS_OF_RUNGS,
     HOUDAYER_MAX_NEIGHBORS,
     MAX_RUNGS,
     MAX_SWEEPS_FOR_ACCURACY,
@@ -56,10 +70,19 @@ class Tempered(Method):
     accuracy : float, optional
         Error at which the run ends, for all probabilities, with 95 % confidence for each. The intervals are
         approximate; ``num_sweeps``, a million by default, and ``time_limit`` still hold.
-    num_draws : int
+    num_draws : int, optional
         Configurations kept of every ladder at its highest rung, the model itself, evenly over the sweeps that are
         averaged; where the time limit decides how many sweeps there are, as many as it turns out to allow, at most
-        this. They are ``draws`` of the result, which ``expect``, ``variance`` and ``estimate`` average over.
+        this. They are ``draws`` of the result, which ``expect``, ``variance`` and ``estimate`` average over. None by
+        default, but 1,000 with ``temperatures`` or ``rungs``.
+    temperatures : sequence of float, optional
+        Temperatures at which configurations are kept too: at temperature T all log-weights are divided by T. The ladder
+        leads from infinite temperature down to the lowest of them, and has a rung at each beside those that exchanges
+        need. The result is about the model at the lowest one; ``result.observables()`` has curves over all of them,
+        ``result.at(k)`` the answer at the k-th.
+    rungs : "all", optional
+        Keep configurations at all rungs of the ladder, which is then one of temperatures, down to the lowest of
+        ``temperatures`` or to the model itself. The rungs are numbered from hot to cold.
     moves : "auto" or sequence of {"houdayer"}
         Moves beside Gibbs sweeps: auto, none or houdayer. With ``houdayer`` two ladders exchange clusters of variables
         in which they differ; ``auto`` takes it for graphs of at most six neighbors per variable on average.
@@ -88,7 +111,9 @@ class Tempered(Method):
     num_sweeps: int | None = None
     burn_in: int | None = None
     accuracy: float | None = None
-    num_draws: int = 0
+    num_draws: int | None = None
+    temperatures: Sequence[float] | None = option(None, parse=lambda text: _parse_temperatures(text))
+    rungs: Literal["all"] | None = None
     moves: Literal["auto"] | Sequence[str] = option("auto", parse=lambda text: _parse_moves(text))
     confidence: float = 0.95
     checkpoint: str | None = None
@@ -96,13 +121,12 @@ class Tempered(Method):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "confidence", check_share("confidence", self.confidence))
-        object.__setattr__(self, "num_draws", check_count("num_draws", self.num_draws, least=0))
+        self._check_rungs()
         limits = {"num_replicas": (2, MAX_RUNGS), "num_ensembles": (2, None), "num_sweeps": (1, None)}
         for name, (least, most) in (limits | {"burn_in": (0, None)}).items():
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, check_count(name, value, least=least, most=most))
-        if self.num_sweeps is not None and self.num_draws > self.num_sweeps:
-            raise ValueError(f"num_draws must be at most num_sweeps, {self.num_sweeps}, got {self.num_draws}")
+        self._check_draws()
         if self.accuracy is not None:
             object.__setattr__(self, "accuracy", check_accuracy(self.accuracy))
         if self.checkpoint is not None:
@@ -116,6 +140,51 @@ class Tempered(Method):
             automatic = isinstance(self.moves, str) and self.moves == "auto"
             if not automatic and not (isinstance(name, str) and name in MOVES):
                 raise ValueError(f"moves must be 'auto' or a list of {', '.join(MOVES)}, got {describe(name)}")
+
+    def _check_rungs(self) -> None:
+        """Check the temperatures and rungs at which draws are kept."""
+        if self.rungs is not None:
+            check_choice("rungs", self.rungs, ("all",))
+        if self.temperatures is None:
+            return
+        rule = "one or more positive numbers"
+        values = as_float_array("temperatures", as_list("temperatures", self.temperatures, rule))
+        if values.ndim != 1 or not len(values) or not (values > 0.0).all() or values.min() == np.inf:
+            raise ValueError(f"temperatures must be {rule}, not all infinite, got {describe(self.temperatures)}")
+        object.__setattr__(self, "temperatures", tuple(values.tolist()))
+
+    def _check_draws(self) -> None:
+        """Check the number of draws, and fill in what it is by default."""
+        least = 1 if self.measures else 0
+        if self.num_draws is None:
+            few = DRAWS_OF_RUNGS if self.num_sweeps is None else min(DRAWS_OF_RUNGS, self.num_sweeps)
+            object.__setattr__(self, "num_draws", few if self.measures else 0)
+        else:
+            object.__setattr__(self, "num_draws", check_count("num_draws", self.num_draws, least=least))
+        if self.num_sweeps is not None and self.count_draws() > self.num_sweeps:
+            raise ValueError(f"num_draws must be at most num_sweeps, {self.num_sweeps}, got {self.num_draws}")
+
+    @property
+    def measures(self) -> bool:
+        """Whether draws are kept at other rungs than the highest, for observables along the ladder."""
+        return self.temperatures is not None or self.rungs is not None
+
+    @property
+    def coldest(self) -> float | None:
+        """The temperature at the end of a path of temperatures; None for the path to the model itself."""
+        if not self.measures:
+            return None
+        return 1.0 if self.temperatures is None else min(self.temperatures)
+
+    def count_draws(self) -> int:
+        """Draws that are kept of every ladder and rung."""
+        return self.num_draws or 0
+
+    def pinned_positions(self) -> FloatArray:
+        """The positions (R,) on the path at which rungs must be, as ``temperatures`` are given."""
+        if self.temperatures is None:
+            return np.zeros(0)
+        return min(self.temperatures) / np.array(self.temperatures)
 
     def default_limit(self) -> float | None:
         """A minute, unless the amount of work is known or the run can go on later."""
@@ -172,11 +241,12 @@ class Tempered(Method):
             stats["edge_marginals"] = "conditional averages"
         moves = list(MOVES) if ladder.pairs else []
         options = {"num_sweeps": plan.num_sweeps, "burn_in": plan.burn_in, "moves": moves}
-        return judge_run(model, run, bound, stats, {"device": ladder.device, "options": options})
+        answered = model if self.coldest is None else model.at_temperature(self.coldest)
+        return judge_run(answered, run, bound, stats, {"device": ladder.device, "options": options})
 
     def _make_ladder(self, model: MarkovRandomField, context: Context) -> tuple[Ladder, str]:
         """The ladder of a run on the CPU or a GPU, and what it runs on in words."""
-        path = make_path(model)
+        path = make_path(model, self.coldest)
         pairs = "houdayer" in self.moves
         if self.moves == "auto":
             pairs = 0 < 2 * model.num_edges <= HOUDAYER_MAX_NEIGHBORS * model.num_variables
@@ -199,6 +269,7 @@ class Tempered(Method):
             path,
             seed=seed,
             pairs=pairs,
+            per_ensemble=2 if self.measures else None,  # ladders whose overlaps are measured
             num_threads=context.num_threads,
             pool=context.pool,
             clock=context.clock,
@@ -217,7 +288,7 @@ class Tempered(Method):
         if num_sweeps is None and self.accuracy is not None:
             num_sweeps = MAX_SWEEPS_FOR_ACCURACY
         if num_sweeps is None and limit is None:
-            num_sweeps = max(TEMPERED_NUM_SWEEPS, self.num_draws)
+            num_sweeps = max(TEMPERED_NUM_SWEEPS, self.count_draws())
         burn_in = self.burn_in
         if burn_in is None and num_sweeps is not None:
             expected = num_sweeps if self.accuracy is None else min(num_sweeps, TEMPERED_NUM_SWEEPS)
@@ -311,6 +382,14 @@ def temper(
         executor=executor,
     )
     return result
+
+
+def _parse_temperatures(text: str) -> tuple[float, ...]:
+    """Temperatures that a text of the command line lists, separated by commas."""
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise ValueError(f"must be numbers separated by commas, got {describe(text)}") from None
 
 
 def _parse_moves(text: str) -> Literal["auto"] | tuple[str, ...]:

@@ -14,10 +14,11 @@ from fastmix.model import MarkovRandomField
 from fastmix.model.reduce import certain_entries
 from fastmix.results import LogZKind, Status
 from fastmix.sampling.diagnostics import Summary, summarize
-from fastmix.sampling.results import TemperedResult
 from fastmix.sampling.runs import edge_averages
 from fastmix.sampling.tempering.phases import outweighing, proven_bound
+from fastmix.sampling.tempering.results import TemperedResult
 from fastmix.sampling.tempering.run import LadderRun
+from fastmix.sampling.tempering.rung_draws import collect_rung_draws
 from fastmix.sampling.tuning import LOG_Z_SIGMAS, MAX_LADDER_R_HAT, MIN_TRIPS, SHOWN_STATES
 
 __all__ = ["judge_run"]
@@ -82,6 +83,11 @@ def judge_run(
         "updates_per_second": run.updates_per_second(),
         "note": verdict.note,
     }
+    states = run.all_draws()
+    kept = None
+    if run.plan.measures and states is not None and states.shape[2]:
+        kept = collect_rung_draws(run, states)
+    highest = states if states is None else states[-1 if kept is None else kept.coldest]
     return TemperedResult(
         model=model,
         method="tempered",
@@ -102,7 +108,8 @@ def judge_run(
         rejection=exchanges.rejection,
         round_trips=trips,
         states=ladder.chains.get_top_states(),
-        draws=run.all_draws(),
+        draws=highest,
+        rung_draws=kept,
     )
 
 
