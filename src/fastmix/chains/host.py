@@ -204,7 +204,7 @@ class HostChains(Chains):
         else:
             # Most weights are 0 where the configurations of one set are counted.
             used = np.flatnonzero(weights)
-            lanes = lanes[:, used]
+            lanes = np.take(lanes, used, axis=1)  # by rows, as kernels read them
             weights = weights[used]
         result = np.empty(self.num_parameters)
         split = int(self.structure.unary_offsets[-1])

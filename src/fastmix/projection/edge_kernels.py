@@ -1,9 +1,9 @@
 """Compiled: what a bound on an edge costs, and the path of its nearest table; see :mod:`fastmix.projection.edges`.
 
 Knots lie one after another: those of an item from ``first`` up to ``end``. Kernels take the whole arrays, because
-slices are slow. ``items`` are the first knot and the end of every item, and scales: with scale w, an item that has the
-knots of ``f`` costs ``w^2 f(z / w)``, so that one path serves all edges that share a table. Without scales (None, for
-which kernels are compiled once more) every item has knots of its own.
+slices are slow. ``items`` are the first knot, the end and the scale of every item: with scale w, an item that has the
+knots of ``f`` costs ``w^2 f(z / w)``, so that one path serves all edges that share a table. An item that has knots of
+its own has scale 1.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
+from fastmix.chains.threshold_kernels import copy_values
 
 __all__ = [
     "bound_at", "bounds_at", "cost_at", "item_bound", "item_cost", "item_last_slope", "table_path", "table_paths",
@@ -68,8 +69,6 @@ def cost_at(z, mus, zs, fs, first, end):
 @njit(cache=True, error_model="numpy")
 def item_bound(mu, mus, zs, first, end, scales, k):
     """The z(mu) of item k, and its slope by mu, see :func:`bound_at`."""
-    if scales is None:
-        return bound_at(mu, mus, zs, first, end)
     scale = scales[k]
     if scale == 0.0:
         return 0.0, 0.0
@@ -80,8 +79,6 @@ def item_bound(mu, mus, zs, first, end, scales, k):
 @njit(cache=True, error_model="numpy")
 def item_cost(z, mus, zs, fs, first, end, scales, k):
     """The cost of item k at z, see :func:`cost_at`."""
-    if scales is None:
-        return cost_at(z, mus, zs, fs, first, end)
     scale = scales[k]
     if scale == 0.0:
         return 0.0
@@ -91,8 +88,6 @@ def item_cost(z, mus, zs, fs, first, end, scales, k):
 @njit(cache=True, error_model="numpy")
 def item_last_slope(mus, end, scales, k):
     """The slope at which item k reaches 0."""
-    if scales is None:
-        return mus[end - 1]
     return scales[k] * mus[end - 1]
 
 
@@ -201,6 +196,15 @@ def _correlate(values, position, sign, out):
 
 
 @njit(cache=True)
+def _largest_size(values):
+    """The largest absolute value."""
+    result = 0.0
+    for k in range(len(values)):
+        result = max(result, abs(values[k]))
+    return result
+
+
+@njit(cache=True)
 def _combine(direction, active, count, position, sign, out):
     """Write the sum of the active contrasts, weighted by ``direction``, to ``out`` as a flat table."""
     out[:] = 0.0
@@ -246,17 +250,16 @@ def table_path(psi, position, sign, t_stop, knot_t, knot_weight, table, knot_tab
     move = np.zeros(rank)
 
     # 1. The beginning of the path.
-    for k in range(rank):
-        table[k] = psi[k]
+    copy_values(table, psi)
     _correlate(table, position, sign, correlation)
-    t = np.abs(correlation).max()
+    t = _largest_size(correlation)
     knot_t[0] = t
     knot_weight[0] = 0.0
     if len(knot_tables):
-        knot_tables[0, :] = table
+        copy_values(knot_tables[0], table)
     num_knots = 1
     count = np.int64(0)  # a plain 0 is a type of its own, for which functions are compiled once more
-    floor = max(1e-12 * t, 1e-14 * np.abs(psi).max())  # contrasts below are rounding errors
+    floor = max(1e-12 * t, 1e-14 * _largest_size(psi))  # contrasts below are rounding errors
     if t <= t_stop or t <= floor:
         return num_knots
 
@@ -345,7 +348,7 @@ def table_path(psi, position, sign, t_stop, knot_t, knot_weight, table, knot_tab
             knot_t[num_knots - 1] = t
             knot_weight[num_knots - 1] += gained
         if len(knot_tables) and num_knots > 1:
-            knot_tables[num_knots - 1, :] = table
+            copy_values(knot_tables[num_knots - 1], table)
         if t <= t_stop or t <= floor:
             return num_knots
 
