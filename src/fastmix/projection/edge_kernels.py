@@ -3,7 +3,7 @@
 Knots lie one after another: those of an item from ``first`` up to ``end``. Kernels take the whole arrays, because
 slices are slow. ``items`` are the first knot, the end and the scale of every item: with scale w, an item that has the
 knots of ``f`` costs ``w^2 f(z / w)``, so that one path serves all edges that share a table. An item that has knots of
-its own has scale 1.
+its own has scale 1. None in place of the scales stands for 1 everywhere; a kernel that is given both compiles twice.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ def cost_at(z, mus, zs, fs, first, end):
 @njit(cache=True, error_model="numpy")
 def item_bound(mu, mus, zs, first, end, scales, k):
     """The z(mu) of item k, and its slope by mu, see :func:`bound_at`."""
+    if scales is None:
+        return bound_at(mu, mus, zs, first, end)
     scale = scales[k]
     if scale == 0.0:
         return 0.0, 0.0
@@ -79,6 +81,8 @@ def item_bound(mu, mus, zs, first, end, scales, k):
 @njit(cache=True, error_model="numpy")
 def item_cost(z, mus, zs, fs, first, end, scales, k):
     """The cost of item k at z, see :func:`cost_at`."""
+    if scales is None:
+        return cost_at(z, mus, zs, fs, first, end)
     scale = scales[k]
     if scale == 0.0:
         return 0.0
@@ -88,6 +92,8 @@ def item_cost(z, mus, zs, fs, first, end, scales, k):
 @njit(cache=True, error_model="numpy")
 def item_last_slope(mus, end, scales, k):
     """The slope at which item k reaches 0."""
+    if scales is None:
+        return mus[end - 1]
     return scales[k] * mus[end - 1]
 
 
