@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import threading
 import time
@@ -79,6 +80,21 @@ def test_compiling_ends_with_an_error(turn):
         raise KeyboardInterrupt
     turn(6.0)
     assert clock.used() == 1.0
+
+
+def test_garbage_waits_while_something_compiles():
+    with compiling():
+        with compiling():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with compiling():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_threads_that_compile_side_by_side_count_once():

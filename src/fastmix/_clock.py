@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import math
 import sys
@@ -33,13 +34,18 @@ class OutOfTimeError(Exception):
 
 
 class _Compiled:
-    """Seconds during which at least one thread of this process was compiling, or loading what was compiled."""
+    """Seconds during which at least one thread of this process was compiling, or loading what was compiled.
+
+    Python does not look for garbage meanwhile: a compiler makes many objects that live until it is done, and looking
+    at them again and again is a tenth of its time (``benchmarks/cold_start.py``).
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._active = 0  # compilations under way: those within another and those of other threads count once
         self._since = 0.0
         self._total = 0.0
+        self._collects = False  # whether garbage was collected before
 
     def seconds(self, now: float) -> float:
         """Seconds of compiling up to a moment of ``time.perf_counter``."""
@@ -57,7 +63,12 @@ class _Compiled:
             if self._active:
                 self._total += now - self._since
             self._since = now
+            if not self._active:
+                self._collects = gc.isenabled()
+                gc.disable()
             self._active += by
+            if not self._active and self._collects:
+                gc.enable()
 
     @contextlib.contextmanager
     def within(self) -> Iterator[None]:

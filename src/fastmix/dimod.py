@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastmix._arrays import IntArray
 from fastmix._checks import check_count, check_positive, require
@@ -40,6 +39,11 @@ class _PolynomialSampler(_dimod.Sampler, _dimod.PolySampler):  # type: ignore[mi
     def properties(self) -> dict[str, Any]:
         """What the sampler can do: no limit on the number of variables, one on nothing else."""
         return {"category": "software", "vartypes": ["SPIN", "BINARY"]}
+
+    def sample_poly(self, polynomial: Any, **options: Any) -> Any:
+        """The sample set of a binary polynomial, with the options of ``sample``, which takes both kinds of problems."""
+        _check_polynomial(polynomial)
+        return self.sample(polynomial, **options)
 
 
 class MostProbableSampler(_PolynomialSampler):
@@ -73,27 +77,8 @@ class MostProbableSampler(_PolynomialSampler):
         seed: int | None = None,
     ) -> Any:
         """The sample set of one state, the best that was found; options as for :func:`fastmix.most_probable`."""
-        labels, model = _quadratic_model(bqm)
-        states, info = self._find(model, method=method, tol=tol, time_limit=time_limit, seed=seed)
-        return _sample_set(states, labels, bqm, info)
-
-    def sample_poly(
-        self,
-        polynomial: Any,
-        *,
-        method: str = "auto",
-        tol: float = 0.0,
-        time_limit: float | None = None,
-        seed: int | None = None,
-    ) -> Any:
-        """The sample set of one state of a binary polynomial, as :meth:`sample` for problems of any order."""
-        labels, model = _polynomial_model(polynomial)
-        states, info = self._find(model, method=method, tol=tol, time_limit=time_limit, seed=seed)
-        return _polynomial_set(states, labels, polynomial, info)
-
-    def _find(self, model: MarkovRandomField, **options: Any) -> tuple[IntArray, dict[str, Any]]:
-        """The best state of a model (1, n), and what is known of it."""
-        result = most_probable(model, progress=None, **options)
+        problem = _Problem(bqm)
+        result = most_probable(problem.model, method=method, tol=tol, time_limit=time_limit, seed=seed, progress=None)
         info = {
             "seed": result.provenance["seed"],
             "status": str(result.status),
@@ -101,7 +86,7 @@ class MostProbableSampler(_PolynomialSampler):
             "lower_bound": -float(result.upper_bound),
             "method": result.method,
         }
-        return result.states[None], info
+        return problem.sample_set(result.states[None], info)
 
 
 class AnnealSampler(_PolynomialSampler):
@@ -133,7 +118,8 @@ class AnnealSampler(_PolynomialSampler):
 
         Parameters
         ----------
-        bqm : dimod.BinaryQuadraticModel
+        bqm : dimod.BinaryQuadraticModel or dimod.BinaryPolynomial
+            Beyond degree two all reads cool side by side.
         num_reads : int
             How often to cool down, from random spins each time.
         num_sweeps : int
@@ -144,56 +130,20 @@ class AnnealSampler(_PolynomialSampler):
         """
         num_reads = check_count("num_reads", num_reads, least=1)
         num_sweeps = check_count("num_sweeps", num_sweeps, least=1)
-        labels, model = _quadratic_model(bqm)
+        problem = _Problem(_quadratic_where_possible(bqm))
+        model = problem.model
+        if model.num_factors:
+            check_memory(16.0 * num_reads * model.num_variables, f"num_reads {num_reads}", "take fewer")
         with open_context(
             "anneal sampler", model, seed=seed, time_limit=time_limit, default_limit=_SECONDS, progress=None
         ) as context:
-            states = _read_states(model, context, num_reads, num_sweeps)
+            read = cool_chains if model.num_factors else _read_states
+            states = read(model, num_reads, num_sweeps, context)
             info = {"seed": context.seed, "num_reads": len(states)}
-        return _sample_set(states, labels, bqm, info)
-
-    def sample_poly(
-        self,
-        polynomial: Any,
-        *,
-        num_reads: int = 10,
-        num_sweeps: int = 1000,
-        time_limit: float | None = None,
-        seed: int | None = None,
-    ) -> Any:
-        """The sample set of a binary polynomial, as :meth:`sample`; beyond degree two all reads cool side by side."""
-        options: dict[str, Any] = {
-            "num_reads": num_reads, "num_sweeps": num_sweeps, "time_limit": time_limit, "seed": seed,
-        }  # fmt: skip
-        labels, model = _polynomial_model(polynomial)
-        if model.num_factors:
-            states, info = self._cool(model, **options)
-            return _polynomial_set(states, labels, polynomial, info)
-        linear: dict[Any, float] = {}
-        quadratic: dict[Any, float] = {}
-        offset = 0.0
-        for term, bias in polynomial.items():
-            if len(term) == 2:
-                quadratic[tuple(term)] = bias
-            elif term:
-                linear[next(iter(term))] = bias
-            else:
-                offset = bias
-        return self.sample(_dimod.BinaryQuadraticModel(linear, quadratic, offset, polynomial.vartype), **options)
-
-    def _cool(
-        self, model: MarkovRandomField, num_reads: int, num_sweeps: int, **call: Any
-    ) -> tuple[IntArray, dict[str, Any]]:
-        """The best states (reads, n) of chains of any model that cool down, and how they were found."""
-        num_reads = check_count("num_reads", num_reads, least=1)
-        num_sweeps = check_count("num_sweeps", num_sweeps, least=1)
-        check_memory(16.0 * num_reads * model.num_variables, f"num_reads {num_reads}", "take fewer")
-        with open_context("anneal sampler", model, default_limit=_SECONDS, progress=None, **call) as context:
-            states = cool_chains(model, num_reads, num_sweeps, context)
-            return states, {"seed": context.seed, "num_reads": len(states)}
+        return problem.sample_set(states, info)
 
 
-def _read_states(model: MarkovRandomField, context: Context, num_reads: int, num_sweeps: int) -> IntArray:
+def _read_states(model: MarkovRandomField, num_reads: int, num_sweeps: int, context: Context) -> IntArray:
     """The best states (reads, n) of annealing reads, fewer than asked for where the time is over."""
     form = ising_form(model)
     assert form is not None  # of pairs, and nothing is forbidden
@@ -245,7 +195,7 @@ class TemperSampler(_PolynomialSampler):
 
         Parameters
         ----------
-        bqm : dimod.BinaryQuadraticModel
+        bqm : dimod.BinaryQuadraticModel or dimod.BinaryPolynomial
         num_reads : int
             Draws; they are kept from all ladders in turn, evenly over the sweeps.
         temperature : float
@@ -253,56 +203,75 @@ class TemperSampler(_PolynomialSampler):
         num_sweeps, time_limit, seed
             As for :func:`fastmix.temper`.
         """
-        labels, model = _quadratic_model(bqm, temperature)
-        states, info = self._draw(model, num_reads, num_sweeps=num_sweeps, time_limit=time_limit, seed=seed)
-        return _sample_set(states, labels, bqm, info)
-
-    def sample_poly(
-        self,
-        polynomial: Any,
-        *,
-        num_reads: int = 100,
-        temperature: float = 1.0,
-        num_sweeps: int | None = None,
-        time_limit: float | None = None,
-        seed: int | None = None,
-    ) -> Any:
-        """The sample set of draws of a binary polynomial, as :meth:`sample` for problems of any order."""
-        labels, model = _polynomial_model(polynomial, temperature)
-        states, info = self._draw(model, num_reads, num_sweeps=num_sweeps, time_limit=time_limit, seed=seed)
-        return _polynomial_set(states, labels, polynomial, info)
-
-    def _draw(self, model: MarkovRandomField, num_reads: int, **options: Any) -> tuple[IntArray, dict[str, Any]]:
-        """Draws (reads, n) of a model, and the verdict on them."""
         num_reads = check_count("num_reads", num_reads, least=1)
-        run = temper(model, num_draws=num_reads, progress=None, **options)
+        problem = _Problem(bqm, temperature)
+        run = temper(
+            problem.model, num_draws=num_reads, num_sweeps=num_sweeps, time_limit=time_limit, seed=seed, progress=None
+        )
         assert run.draws is not None
         # All ladders at the first sweep that was kept, then all at the next: reads are spread evenly over these.
-        ladders, draws, _ = run.draws.shape
-        kept = run.draws.swapaxes(0, 1).reshape(ladders * draws, model.num_variables)
+        ladders, draws, num_variables = run.draws.shape
+        kept = run.draws.swapaxes(0, 1).reshape(ladders * draws, num_variables)
         chosen = np.linspace(0, len(kept) - 1, min(num_reads, len(kept))).astype(np.int64)
-        return kept[chosen].astype(np.int64), {"seed": run.provenance["seed"], "status": str(run.status)}
+        info = {"seed": run.provenance["seed"], "status": str(run.status)}
+        return problem.sample_set(kept[chosen].astype(np.int64), info)
 
 
 # -- problems and models ----------------------------------------------------------------------------------------------
 
 
-def _quadratic_model(bqm: Any, temperature: float = 1.0) -> tuple[list[Any], MarkovRandomField]:
-    """The labels of a binary quadratic model, and its model in their order."""
-    if not isinstance(bqm, _dimod.BinaryQuadraticModel):
-        raise TypeError(f"bqm must be a binary quadratic model of dimod, got a {type(bqm).__name__}")
-    labels = list(bqm.variables)
-    numbered = bqm.relabel_variables({label: i for i, label in enumerate(labels)}, inplace=False)
-    return labels, read(numbered, temperature=temperature)
+class _Problem:
+    """A binary quadratic model or a binary polynomial, and its model at a temperature, variables in one order."""
+
+    def __init__(self, source: Any, temperature: float = 1.0) -> None:
+        self.source = source
+        self.is_polynomial = isinstance(source, _dimod.BinaryPolynomial)
+        if not self.is_polynomial and not isinstance(source, _dimod.BinaryQuadraticModel):
+            raise TypeError(f"bqm must be a binary quadratic model of dimod, got a {type(source).__name__}")
+        self.labels = list(source.variables)
+        number = {label: i for i, label in enumerate(self.labels)}
+        if self.is_polynomial:
+            self.model = _model_of_polynomial(source, number, temperature)
+        else:
+            self.model = read(source.relabel_variables(number, inplace=False), temperature=temperature)
+
+    def sample_set(self, states: IntArray, info: Mapping[str, Any]) -> Any:
+        """States (k, n) as a sample set of the problem, with their energies."""
+        samples = (np.array(_values(self.source.vartype), dtype=np.int8)[states], self.labels)
+        if not self.is_polynomial:
+            found = _dimod.SampleSet.from_samples_bqm(samples, self.source)
+            found.info.update(info)
+            return found
+        energies = self.source.energies(samples) if self.labels else np.full(len(states), self.source.energy({}))
+        return _dimod.SampleSet.from_samples(samples, energy=energies, vartype=self.source.vartype, info=dict(info))
 
 
-def _polynomial_model(polynomial: Any, temperature: float = 1.0) -> tuple[list[Any], MarkovRandomField]:
-    """The labels of a binary polynomial, and its model in their order."""
+def _check_polynomial(polynomial: Any) -> None:
+    """Refuse what is no binary polynomial."""
     if not isinstance(polynomial, _dimod.BinaryPolynomial):
         raise TypeError(f"polynomial must be a BinaryPolynomial of dimod, got a {type(polynomial).__name__}")
+
+
+def _quadratic_where_possible(problem: Any) -> Any:
+    """The binary quadratic model that a polynomial of degree two at most is; any other problem as it is."""
+    if not isinstance(problem, _dimod.BinaryPolynomial) or any(len(term) > 2 for term in problem):
+        return problem
+    linear: dict[Any, float] = {}
+    quadratic: dict[Any, float] = {}
+    offset = 0.0
+    for term, bias in problem.items():
+        if len(term) == 2:
+            quadratic[tuple(term)] = bias
+        elif term:
+            linear[next(iter(term))] = bias
+        else:
+            offset = bias
+    return _dimod.BinaryQuadraticModel(linear, quadratic, offset, problem.vartype)
+
+
+def _model_of_polynomial(polynomial: Any, number: Mapping[Any, int], temperature: float) -> MarkovRandomField:
+    """The model of a binary polynomial at a temperature, whose variables have these numbers."""
     scale = -1.0 / check_positive("temperature", temperature, "number")
-    labels = list(polynomial.variables)
-    number = {label: i for i, label in enumerate(labels)}
     values = np.array(_values(polynomial.vartype), dtype=np.float64)
     factors: list[tuple[Sequence[int], Any]] = []
     for term, bias in polynomial.items():
@@ -310,29 +279,9 @@ def _polynomial_model(polynomial: Any, temperature: float = 1.0) -> tuple[list[A
         for _ in term:
             table = np.multiply.outer(table, values)
         factors.append(([number[label] for label in term], table))
-    return labels, MarkovRandomField.from_factors([2] * len(labels), factors)
+    return MarkovRandomField.from_factors([2] * len(number), factors)
 
 
 def _values(vartype: Any) -> tuple[int, int]:
     """What states 0 and 1 are called: spins -1 and +1, or bits."""
     return (-1, 1) if vartype.name == "SPIN" else (0, 1)
-
-
-def _samples(states: IntArray, vartype: Any) -> NDArray[np.int8]:
-    """States as spins or bits."""
-    return np.array(_values(vartype), dtype=np.int8)[states]
-
-
-def _sample_set(states: IntArray, labels: list[Any], bqm: Any, info: Mapping[str, Any]) -> Any:
-    """States (k, n) as a sample set of a binary quadratic model, with their energies."""
-    samples = _samples(states, bqm.vartype)
-    found = _dimod.SampleSet.from_samples_bqm((samples, labels), bqm)
-    found.info.update(info)
-    return found
-
-
-def _polynomial_set(states: IntArray, labels: list[Any], polynomial: Any, info: Mapping[str, Any]) -> Any:
-    """States (k, n) as a sample set of a binary polynomial, with their energies."""
-    samples = (_samples(states, polynomial.vartype), labels)
-    energies = polynomial.energies(samples) if labels else np.full(len(states), polynomial.energy({}))
-    return _dimod.SampleSet.from_samples(samples, energy=energies, vartype=polynomial.vartype, info=dict(info))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fastmix import _show
-from fastmix._checks import as_text
+from fastmix._checks import as_text, keep_checked
 from fastmix.model import Evidence, MarkovRandomField
 from fastmix.model.evidence import check_evidence
 
@@ -68,7 +68,7 @@ class Result:
         What the answer is about, or the model that was made.
     status : Status
         The verdict; :attr:`advice` says what it means for this answer and what to do next.
-    history : sequence of mappings
+    history : tuple of mappings
         How the answer came about: an entry for every iteration, or some of them, with its number (``iteration``, or
         ``sweep`` of a sampler) and what was known then. Empty where the verb keeps none.
     stats : mapping
@@ -85,6 +85,9 @@ class Result:
 
     #: What a status means for answers of this kind, where more can be said than for all.
     advice_by_status: ClassVar[Mapping[Status, str]] = {}
+
+    def __post_init__(self) -> None:
+        keep_checked(self, history=tuple(self.history))
 
     @property
     def advice(self) -> str:

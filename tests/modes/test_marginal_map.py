@@ -101,7 +101,7 @@ def test_split_products_bound_from_above() -> None:
 
 def test_refused() -> None:
     model = ising_grid(2, 2, coupling_max=1.0, seed=0)
-    with pytest.raises(ModelError, match="variables must name each variable once"):
+    with pytest.raises(ModelError, match=r"^variables"):
         most_probable(model, variables=[0, 0])
     with pytest.raises(ModelError, match="got 7"):
         most_probable(model, variables=[7])

@@ -86,14 +86,14 @@ def test_tables_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) 
         most_probable(ising_grid(3, 3, coupling_max=1.0, seed=0), method="toulbar2")
 
 
-class _Silent:
+class Silent:
     """An engine that says what it is told to."""
 
     outcome: Outcome | None = None
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    def __enter__(self) -> _Silent:
+    def __enter__(self) -> Silent:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -105,14 +105,14 @@ class _Silent:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> type[_Silent]:
+def engine(monkeypatch: pytest.MonkeyPatch) -> type[Silent]:
     monkeypatch.setattr(toulbar2_route, "engine_version", lambda *_: "0")
-    monkeypatch.setattr(toulbar2_route, "Engine", _Silent)
-    monkeypatch.setattr(_Silent, "outcome", None)
-    return _Silent
+    monkeypatch.setattr(toulbar2_route, "Engine", Silent)
+    monkeypatch.setattr(Silent, "outcome", None)
+    return Silent
 
 
-def test_what_an_engine_says_is_judged_here(engine: type[_Silent]) -> None:
+def test_what_an_engine_says_is_judged_here(engine: type[Silent]) -> None:
     model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=-1.0, field=[0.3, 0.0, 0.0])
     truth = float(every_weight(model)[1].max())
     silent = most_probable(model, method="toulbar2")
@@ -129,7 +129,7 @@ def test_what_an_engine_says_is_judged_here(engine: type[_Silent]) -> None:
     assert found.log_weight == pytest.approx(model.log_weight(found.states))
 
 
-def test_rounding_that_is_too_large_is_part_of_the_gap(engine: type[_Silent]) -> None:
+def test_rounding_that_is_too_large_is_part_of_the_gap(engine: type[Silent]) -> None:
     model = MarkovRandomField.ising([(0, 1), (1, 2), (0, 2)], coupling=-1e12, field=[0.3, 0.0, 0.0])
     engine.outcome = Outcome(None, is_complete=True, lower_bound=0.0, num_nodes=3)
     result = most_probable(model, method="toulbar2")

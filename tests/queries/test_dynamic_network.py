@@ -118,9 +118,9 @@ def test_refused() -> None:
     still = DynamicNetwork(first, [[("a", -1)]], [[[1.0, 0.0], [0.0, 1.0]]])
     with pytest.raises(ImpossibleEvidenceError, match="at 1"):
         list(still.filter([{}, {"a": "yes"}]))
-    with pytest.raises(ModelError, match=r"^observations must be mappings.* got 3"):
+    with pytest.raises(ModelError, match=r"^observations .*got 3"):
         still.filter(3)
-    with pytest.raises(ModelError, match=r"^observations must be mappings.* at time 0"):
+    with pytest.raises(ModelError, match=r"^observations .*time 0"):
         list(still.filter([3]))
     with pytest.raises(ResourceError):
         list(still.filter([{}], memory_limit=1.0))

@@ -172,15 +172,15 @@ def test_pgmpy_says_the_same() -> None:
 def test_refused() -> None:
     rows = [[0, 1], [1, 0]]
     network = BayesianNetwork(["a", "b"], [["x", "y"]] * 2, [[], [0]], [[1.0, 0.0], [[0.5, 0.5]] * 2])
-    with pytest.raises(ModelError, match=r"^target must name the class"):
+    with pytest.raises(ModelError, match=r"^target"):
         fit_network(rows, structure="tree-augmented")
     with pytest.raises(ModelError, match="cycle"):
         fit_network(rows, structure={0: [1], 1: [0]})
-    with pytest.raises(ModelError, match=r"^structure must map variables to lists"):
+    with pytest.raises(ModelError, match=r"^structure"):
         fit_network(rows, structure={0: 1})
-    with pytest.raises(ModelError, match=r"^structure must be a network with tables"):
+    with pytest.raises(ModelError, match=r"^structure"):
         fit_network(rows, start="network")
-    with pytest.raises(ModelError, match=r"^data must be possible .*\[1, -1\]"):
+    with pytest.raises(ModelError, match=r"^data .*\[1, -1\]"):
         fit_network([[0, -1], [1, -1]], structure=network, start="network")
     with pytest.raises(ValueError, match=r"^structure must be"):
         fit_network(rows, structure="k2")

@@ -122,11 +122,11 @@ def test_derivatives_of_a_large_grid_take_few_passes() -> None:
 
 def test_refusals_name_the_argument() -> None:
     model = random_model(0)
-    with pytest.raises(ModelError, match="query must be a variable that is not observed"):
+    with pytest.raises(ModelError, match=r"^query"):
         sensitivity(model, 0, evidence={0: 1})
-    with pytest.raises(ModelError, match="utility must be finite numbers of shape"):
+    with pytest.raises(ModelError, match=r"^utility"):
         sensitivity(model, 0, utility=[1.0])
-    with pytest.raises(ModelError, match="variables must be different"):
+    with pytest.raises(ModelError, match=r"^variables"):
         mutual_information(model, variables=[0, 0])
     with pytest.raises(ResourceError, match="memory"):
         sensitivity(ising_grid(9, 9, coupling_max=0.5, seed=0), 0, memory_limit=100.0)

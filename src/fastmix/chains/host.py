@@ -188,7 +188,7 @@ class HostChains(Chains):
         else:
             # Most weights are 0 where the configurations of one set are counted.
             used = np.flatnonzero(weights)
-            lanes = lanes[:, used]
+            lanes = np.take(lanes, used, axis=1)  # by rows, as kernels read them
             weights = weights[used]
             if self._dense and 0 < len(used) < _EXACT and (weights == weights[0]).all():
                 return self._dense_moments(lanes) * (float(weights[0]) * len(used) / count)

@@ -768,12 +768,14 @@ class Layout:
         own_steps = np.where(is_first, first_steps[edges], second_steps[edges])
         other_steps = np.where(is_first, second_steps[edges], first_steps[edges])
         num_edges = tables.use.num_edges
-        weights = thetas[:, self.split : self.split + num_edges][:, edges]
+        # Kernels are compiled once: places as those of tables in full, and weights in rows.
+        places = (read_only(starts[edges]), read_only(own_steps), read_only(other_steps))
+        weights = np.take(thetas[:, self.split : self.split + num_edges], edges, axis=1)
         following = np.empty((0, 0))
         if tables.next_weights is not None:
-            following = thetas[:, self.split + num_edges :][:, edges]
+            following = np.take(thetas[:, self.split + num_edges :], edges, axis=1)
         sizes = np.diff(tables.use.starts)[tables.use.of_edge[edges]]
-        return (starts[edges], own_steps, other_steps), (weights, following, sizes)
+        return places, (weights, following, sizes)
 
 
 def pattern_places(tables: SharedTables) -> tuple[IntArray, IntArray, IntArray]:

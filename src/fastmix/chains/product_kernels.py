@@ -395,7 +395,7 @@ def random_sweeps(
 
                 # 3. Sums of logarithms.
                 if not (LEAST_TOTAL < total < MOST_TOTAL):
-                    total = log_weights(i, row, logs, k, weights)
+                    total = log_weights(np.int64(i), row, logs, np.int64(k), weights)
 
                 # 4. The state.
                 scale = UNIT / total

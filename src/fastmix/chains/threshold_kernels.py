@@ -61,7 +61,10 @@ def largest(counts):
 
 @inner
 def copy_values(out, values):
-    """Copy values, converted to the type of ``out``."""
+    """Copy values, converted to the type of ``out``; assigned as a slice, they take a second longer to compile.
+
+    That second goes into the message of the error for arrays of unequal shapes.
+    """
     for k in range(len(out)):
         out[k] = values[k]
 

@@ -15,6 +15,7 @@ import math
 import numpy as np
 
 from fastmix._jit import inner, outer, summing
+from fastmix.chains.threshold_kernels import copy_values
 
 __all__ = [
     "add_pairs", "add_pairs_in_logs", "collect_in_logs", "draw_states", "find_modes", "order_trees", "sum_trees",
@@ -127,7 +128,7 @@ def sum_trees(
                 break
             _scale(message[node], largest)
             log_scale += math.log(largest)
-            cavity[node] = inside[above]  # messages of the siblings that come later
+            copy_values(cavity[node], inside[above])  # messages of the siblings that come later
             log_scale += _multiply(inside[above], message[node])
         if not is_good:
             log_z[tree] = math.nan
@@ -219,7 +220,7 @@ def collect_in_logs(trees, starts, order, parent, edge, parent_first, unary, tab
     scratch = np.empty(unary.shape[1])
     for tree in trees:
         for place in range(starts[tree], starts[tree + 1]):
-            inside[order[place]] = unary[order[place]]
+            copy_values(inside[order[place]], unary[order[place]])
         for place in range(starts[tree + 1] - 1, starts[tree] - 1, -1):
             node = order[place]
             above = parent[node]
@@ -247,7 +248,7 @@ def add_pairs_in_logs(
             node = order[place]
             above = parent[node]
             if above < 0:
-                beliefs[node] = inside[node]
+                copy_values(beliefs[node], inside[node])
             else:
                 # The rest of the tree by the state of the parent: a message of -inf makes it 0, whatever the rest.
                 for a in range(num_states):
@@ -312,7 +313,8 @@ def draw_states(starts, order, parent, edge, parent_first, tables, table_of, ins
 def find_modes(starts, order, parent, edge, parent_first, unary, tables, table_of, best, states):
     """Fill the most probable configuration of all trees; ``best`` (N, K) is scratch."""
     num_states = unary.shape[1]
-    best[:] = unary
+    for place in range(starts[0], starts[-1]):
+        copy_values(best[order[place]], unary[order[place]])
     for place in range(starts[-1] - 1, starts[0] - 1, -1):
         node = order[place]
         above = parent[node]

@@ -39,6 +39,13 @@ _FAST = {**_OPTIONS, "fastmath": {"nnan", "nsz", "contract"}}
 
 
 @njit(**_FAST)
+def _copy(out, x):
+    """Copy as many numbers into ``out``; assigned as a slice, they take a second longer to compile."""
+    for i in range(len(out)):
+        out[i] = x[i]
+
+
+@njit(**_FAST)
 def _scale(out, by):
     """Multiply ``out`` by as many numbers."""
     for i in range(len(out)):
@@ -401,7 +408,7 @@ def fill_leaves_by_parameters(members, entries, values, directions, width, w, ta
                 for c in range(width):
                     dz[c] = y[c] * dy[c] if is_first else y[c] * (dz[c] + z[c] * dy[c])
             if is_first:
-                z[:] = y
+                _copy(z, y)
             else:
                 _scale(z, y)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fastmix._jit import outer
 from fastmix.chains.random_kernels import next_uniform
+from fastmix.chains.threshold_kernels import copy_values
 
 __all__ = ["activity_sweeps", "log_ways_to_zero"]
 
@@ -65,7 +66,7 @@ def log_ways_to_zero(states, fields, starts, neighbors, couplings, out):
     """
     own = np.empty(states.shape[1])
     for c in range(len(states)):
-        own[:] = fields[c]
+        copy_values(own, fields[c])
         total = 0.0
         for i in range(len(own)):
             field = own[i]

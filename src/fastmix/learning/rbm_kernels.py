@@ -114,6 +114,20 @@ def _add(out, row):
 
 
 @inner
+def _less_penalty(gradient, rate, x, out):
+    """A gradient less that of a quadratic penalty on parameters x, into ``out``."""
+    for i in range(len(out)):
+        out[i] = gradient[i] - rate * x[i]
+
+
+@inner
+def _penalty_of_fields(ridge, c, column_sums, out):
+    """The derivative of the penalty of hidden fields, into ``out``."""
+    for j in range(len(out)):
+        out[j] = ridge * (c[j] + HALF * column_sums[j])
+
+
+@inner
 def _gradient(g, products, mu, of_visible, mean, center, w, mask, decay):
     """The gradient of the weights w of one hidden bit, into ``g``."""
     for i in range(len(g)):
@@ -174,6 +188,8 @@ def machine_steps(data, rows, row_weights, num_chains, lanes, parameters, consta
     of_hidden = np.zeros(columns, np.float32)
     of_visible = np.empty(visible, np.float32)
     row_sums = np.empty(visible, np.float32)
+    center = np.empty(columns, np.float32)
+    change = np.empty(columns, np.float32)
     twos = np.full(columns, float32(2.0))
 
     for step in range(len(constants)):
@@ -214,7 +230,7 @@ def machine_steps(data, rows, row_weights, num_chains, lanes, parameters, consta
         # The gradient, and a step of W by rows; the penalty of hidden fields is that where all visible ones are 1/2.
         decay = constants[step, 5]
         ridge = float32(2.0) * decay
-        center = ridge * (c + HALF * column_sums)
+        _penalty_of_fields(ridge, c, column_sums, center)
         row_sums[:] = float32(0.0)
         for first in range(num_hidden // ROWS * ROWS, -1, -ROWS):  # the last has the sums of the visible bits
             products[:] = float32(0.0)
@@ -232,8 +248,10 @@ def machine_steps(data, rows, row_weights, num_chains, lanes, parameters, consta
                 column_sums[j] = _sum(w)
                 c[j] = -_dot(w, mu)
                 _add(row_sums, w)
-        _step(beta, of_visible - ridge * beta, means[0], squares[0], sums[0], scales_b, constants[step])
+        _less_penalty(of_visible, ridge, beta, g)
+        _step(beta, g, means[0], squares[0], sums[0], scales_b, constants[step])
         for i in range(visible):
             b[i] = beta[i] - HALF * row_sums[i]
-        _step(gamma, of_hidden - center, means[1], squares[1], sums[1], twos, constants[step])
-        c += gamma
+        _less_penalty(of_hidden, ONE, center, change)
+        _step(gamma, change, means[1], squares[1], sums[1], twos, constants[step])
+        _add(c, gamma)

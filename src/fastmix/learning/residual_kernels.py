@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from fastmix._jit import fused, outer, summing
+from fastmix.chains.threshold_kernels import largest
 
 __all__ = ["binary_residuals", "clamped_sweep", "conditional_residuals"]
 
@@ -102,7 +103,7 @@ def conditional_residuals(fields, states, num_states, starts, tables, table_star
     ``fields[r, starts[i]:starts[i + 1]]`` comes as the field a of variable i, in contrasts: ``p(s) ~ exp(Q_i[s] . a)``.
     It becomes ``E[Q_i[s]] - Q_i[x_i]``.
     """
-    probabilities = np.empty(num_states.max())
+    probabilities = np.empty(largest(num_states))
     for r in range(len(fields)):
         total = 0.0
         for i in range(len(num_states)):
@@ -147,8 +148,8 @@ def clamped_sweep(y, states, bounds, missing, uniforms, c, matrix, num_states, s
 
     Their fields, in contrasts, are ``c + matrix @ y[r]``; every draw has a number of ``uniforms``.
     """
-    weights = np.empty(num_states.max())
-    field = np.empty(num_states.max())
+    weights = np.empty(largest(num_states))
+    field = np.empty(largest(num_states))
     for r in range(len(y)):
         for m in range(bounds[r], bounds[r + 1]):
             i = missing[m]

@@ -1,9 +1,9 @@
 """Compiled: what a bound on an edge costs, and the path of its nearest table; see :mod:`fastmix.projection.edges`.
 
 Knots lie one after another: those of an item from ``first`` up to ``end``. Kernels take the whole arrays, because
-slices are slow. ``items`` are the first knot and the end of every item, and scales: with scale w, an item that has the
-knots of ``f`` costs ``w^2 f(z / w)``, so that one path serves all edges that share a table. Without scales (None, for
-which kernels are compiled once more) every item has knots of its own.
+slices are slow. ``items`` are the first knot, the end and the scale of every item: with scale w, an item that has the
+knots of ``f`` costs ``w^2 f(z / w)``, so that one path serves all edges that share a table. An item that has knots of
+its own has scale 1. None in place of the scales stands for 1 everywhere; a kernel that is given both compiles twice.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
+from fastmix.chains.threshold_kernels import copy_values
 
 __all__ = [
     "bound_at", "bounds_at", "cost_at", "item_bound", "item_cost", "item_last_slope", "table_path", "table_paths",
@@ -201,6 +202,15 @@ def _correlate(values, position, sign, out):
 
 
 @njit(cache=True)
+def _largest_size(values):
+    """The largest absolute value."""
+    result = 0.0
+    for k in range(len(values)):
+        result = max(result, abs(values[k]))
+    return result
+
+
+@njit(cache=True)
 def _combine(direction, active, count, position, sign, out):
     """Write the sum of the active contrasts, weighted by ``direction``, to ``out`` as a flat table."""
     out[:] = 0.0
@@ -246,17 +256,16 @@ def table_path(psi, position, sign, t_stop, knot_t, knot_weight, table, knot_tab
     move = np.zeros(rank)
 
     # 1. The beginning of the path.
-    for k in range(rank):
-        table[k] = psi[k]
+    copy_values(table, psi)
     _correlate(table, position, sign, correlation)
-    t = np.abs(correlation).max()
+    t = _largest_size(correlation)
     knot_t[0] = t
     knot_weight[0] = 0.0
     if len(knot_tables):
-        knot_tables[0, :] = table
+        copy_values(knot_tables[0], table)
     num_knots = 1
     count = np.int64(0)  # a plain 0 is a type of its own, for which functions are compiled once more
-    floor = max(1e-12 * t, 1e-14 * np.abs(psi).max())  # contrasts below are rounding errors
+    floor = max(1e-12 * t, 1e-14 * _largest_size(psi))  # contrasts below are rounding errors
     if t <= t_stop or t <= floor:
         return num_knots
 
@@ -345,7 +354,7 @@ def table_path(psi, position, sign, t_stop, knot_t, knot_weight, table, knot_tab
             knot_t[num_knots - 1] = t
             knot_weight[num_knots - 1] += gained
         if len(knot_tables) and num_knots > 1:
-            knot_tables[num_knots - 1, :] = table
+            copy_values(knot_tables[num_knots - 1], table)
         if t <= t_stop or t <= floor:
             return num_knots
 

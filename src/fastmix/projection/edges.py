@@ -98,10 +98,10 @@ class EdgeCosts:
         return len(self.start) - 1 if self.shared is None else len(self.rho)
 
     @cached_property
-    def items(self) -> tuple[IntArray, IntArray, FloatArray | None]:
-        """The first knot and the end of every item, and their scales or None, as kernels take them."""
+    def items(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """The first knot and the end of every item, and their scales, as kernels take them."""
         if self.shared is None:
-            return self.start[:-1], self.start[1:], None
+            return self.start[:-1], self.start[1:], np.ones(self.num_items)
         of_edge = self.shared.tables.use.of_edge
         return self.start[:-1][of_edge], self.start[1:][of_edge], self.shared.scales
 

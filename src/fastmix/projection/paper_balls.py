@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastmix._arrays import FloatArray, IntArray
-from fastmix._jit import njit
+from fastmix._jit import outer
 from fastmix.model import MarkovRandomField
 from fastmix.model.flat import offsets_of
 
@@ -210,7 +210,6 @@ def clip_eigenvalues(matrix: FloatArray, radius: float) -> tuple[FloatArray, Flo
     return 0.5 * (result + result.T), values, vectors
 
 
-@njit(cache=True)
 def shrink_rows(starts: IntArray, values: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
     """Entries of a sparse matrix, rows ``starts[i]:starts[i + 1]``, projected onto the l1 ball row by row; thresholds.
 
@@ -219,23 +218,35 @@ def shrink_rows(starts: IntArray, values: FloatArray, radius: float) -> tuple[Fl
     in descending order and ``S_k`` the sum of the first k, ``tau = max_k (S_k - radius) / k`` (Duchi, Shalev-Shwartz,
     Singer and Chandra, 2008).
     """
+    sizes = np.abs(values)
+    rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    descending = np.lexsort((-sizes, rows))
     result = values.copy()
     thresholds = np.zeros(len(starts) - 1)
+    _shrink(starts, descending, sizes, radius, result, thresholds)
+    return result, thresholds
+
+
+@outer
+def _shrink(starts, descending, sizes, radius, result, thresholds):  # type: ignore[no-untyped-def]
+    """Project rows as :func:`shrink_rows` does; ``descending`` are their places by magnitude, the largest first."""
     for i in range(len(thresholds)):
-        row = values[starts[i] : starts[i + 1]]
-        size = np.abs(row)
-        if size.sum() <= radius:
+        first = starts[i]
+        end = starts[i + 1]
+        whole = 0.0
+        for k in range(first, end):
+            whole += sizes[k]
+        if whole <= radius:
             continue
         # Seen from its largest entry a row keeps all digits of the answer, even where that entry dwarfs the radius.
         # Entries more than a radius below it become zero in any case, and are raised to keep the sums small.
-        top = size.max()
-        size = np.maximum(size - top, -radius)
+        top = sizes[descending[first]]
         tau = -np.inf
         total = 0.0
-        for count, value in enumerate(np.sort(size)[::-1]):
-            total += value
-            tau = max(tau, (total - radius) / (count + 1))
-        for k in range(len(row)):
-            result[starts[i] + k] = np.copysign(max(size[k] - tau, 0.0), row[k]) + 0.0
+        for place in range(first, end):
+            total += max(sizes[descending[place]] - top, -radius)
+            tau = max(tau, (total - radius) / (place - first + 1))
+        for k in range(first, end):
+            left = max(max(sizes[k] - top, -radius) - tau, 0.0)
+            result[k] = -left if result[k] < 0.0 and left > 0.0 else left
         thresholds[i] = tau + top
-    return result, thresholds

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastmix._jit import njit
-from fastmix.projection.edge_kernels import item_bound, item_cost
+from fastmix.chains.threshold_kernels import copy_values
+from fastmix.projection.edge_kernels import bound_at, cost_at, item_bound, item_cost
 
 __all__ = ["ascend"]
 
@@ -42,8 +43,8 @@ def _value_and_gradient(edges, pair_starts, pair_edges, pair_weights, items, mus
             load += 2.0 * pair_weights[p] * _dot(v[edges[pair_edges[p], 0]], v[edges[pair_edges[p], 1]])
         first = firsts[m + k]
         end = ends[m + k]
-        scale = item_bound(load, mus, zs, first, end, None, m + k)[0]
-        value -= load * scale + item_cost(scale, mus, zs, fs, first, end, None, m + k)
+        scale = bound_at(load, mus, zs, first, end)[0]
+        value -= load * scale + cost_at(scale, mus, zs, fs, first, end)
         for p in range(pair_starts[k], pair_starts[k + 1]):
             added[pair_edges[p]] += pair_weights[p] * scale
 
@@ -75,13 +76,6 @@ def _dot(x, y):
     for k in range(len(x)):
         total += x[k] * y[k]
     return total
-
-
-@njit(cache=True, error_model="numpy")
-def _copy(target, source):
-    """Copy a vector; assigned as a slice, it takes a second longer to compile, for the message of an error."""
-    for k in range(len(target)):
-        target[k] = source[k]
 
 
 @njit(cache=True, error_model="numpy")
@@ -140,7 +134,7 @@ def ascend(
     for _ in range(num_steps):
         # 1. The direction.
         g = gradient.reshape(-1)
-        _copy(direction, g)
+        copy_values(direction, g)
         stored = min(used, memory)
         for back in range(stored):
             k = (used - 1 - back) % memory
@@ -168,7 +162,7 @@ def ascend(
         accepted = False
         for _ in range(30):
             y = trial.reshape(-1)
-            _copy(y, x)
+            copy_values(y, x)
             _add(y, -length, direction)
             new_value = _value_and_gradient(edges, *pairs, items, mus, zs, fs, trial, limit, trial_gradient)
             # Sufficient descent; near the end, where values differ by rounding only, that of the slope instead
@@ -193,8 +187,8 @@ def ascend(
         size = _dot(g, g)
         if product > 1e-12 * size > 0.0:
             k = used % memory
-            _copy(steps[k], direction)
-            _copy(changes[k], g)
+            copy_values(steps[k], direction)
+            copy_values(changes[k], g)
             _scale(changes[k], -1.0)
             products[k] = product
             used += 1
@@ -202,7 +196,7 @@ def ascend(
             return -value, used, False
 
         # 5. The point.
-        _copy(x, trial.reshape(-1))
-        _copy(g, trial_gradient.reshape(-1))
+        copy_values(x, trial.reshape(-1))
+        copy_values(g, trial_gradient.reshape(-1))
         value = new_value
     return -value, used, True
