@@ -42,7 +42,7 @@ def main() -> None:
     proven = fastmix.certify(projection.model, accuracy=ACCURACY)
     print(f"  certified: {proven.num_sweeps} sweeps from any start bring Gibbs sampling within {ACCURACY} of it")
 
-    print(f"\nThe paper's claim, on {TRIALS} such models: 30,000 sweeps of one chain, projected onto norm 2.5 first or not")
+    print(f"\nThe paper's claim, on {TRIALS} such models: 30,000 sweeps of a chain, projected onto norm 2.5 or not")
     for kept in OUTPUT.glob("strength-grid*"):
         kept.unlink()  # an experiment would go on where the last demo ended it, and take no time
     result = show(
