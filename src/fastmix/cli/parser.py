@@ -63,7 +63,10 @@ def make_parser(arguments: list[str]) -> Any:
 
 
 def join_evidence(arguments: list[str]) -> list[str]:
-    """A command line in which the pairs of a repeated ``--evidence`` stand in one: all of them were observed."""
+    """A command line in which the pairs of a repeated ``--evidence`` stand in one: all of them were observed.
+
+    A ValueError if one of several is a file.
+    """
     kept: list[str] = []
     values: list[str] = []
     place = 0  # of the first one
@@ -86,6 +89,8 @@ def join_evidence(arguments: list[str]) -> list[str]:
             values.append(value)
     if len(values) < 2:
         return arguments
+    if files := [value for value in values if "=" not in value]:
+        raise ValueError(f"--evidence must be given once where it is a file, got {files[0]!r} beside others")
     return [*kept[:place], "--evidence", ",".join(values), *kept[place:]]
 
 
