@@ -281,3 +281,10 @@ def test_evidence_in_several_options_is_all_observed(run: Run, tmp_path: Path) -
         assert shown["evidence"] == {"0": 1, "1": 0}, words
     assert_refused(run("infer", "three.npz", "-e", "a=1", "-e", "a=0"), 2, "a")
     assert_refused(run("infer", "three.npz", "-e", "one.evid", "-e", "two.evid"), 2, "evidence")
+
+
+def test_a_command_that_writes_one_file_takes_one(run: Run, saved: str, tmp_path: Path) -> None:
+    outcome = run("project", saved, "--norm-bound", "0.5", "-o", "a.uai", "--output=b.uai")
+    assert_refused(outcome, 2, "-o must be given once")
+    assert not list(tmp_path.glob("[ab].uai"))
+    assert run("map", saved, "-o", "a.MPE", "-o", "b.csv").code == 0
