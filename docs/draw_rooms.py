@@ -78,13 +78,17 @@ def layer(place: int) -> list[str]:
     """The box of a layer with its title and its rooms, and the numbers of the steps that are done there."""
     title, rooms, color = LAYERS[place]
     y = TOP + place * ROW
-    size = 14 if len(rooms) < 8 else 10
+    lines = [",  ".join(rooms)]
+    if len(rooms) >= 8:  # in two lines of small letters
+        half = (len(rooms) + 1) // 2
+        lines = [", ".join(rooms[:half]) + ",", ", ".join(rooms[half:])]
+    size, first = (14, 40) if len(lines) == 1 else (11, 32)
     steps = [number for number, (_, where) in enumerate(STEPS, start=1) if where == place]
     badges = [badge(ROOMS + ROOMS_WIDTH - 22 - 28 * k, y + 25, number) for k, number in enumerate(reversed(steps))]
     return [
         box(ROOMS, y, ROOMS_WIDTH, ROW - 8, color),
-        text(ROOMS + 12, y + 19, title, size=12),
-        text(ROOMS + 12, y + 40, ",  ".join(rooms) if size == 14 else ", ".join(rooms), size=size, bold=True),
+        text(ROOMS + 12, y + (19 if len(lines) == 1 else 16), title, size=12),
+        *(text(ROOMS + 12, y + first + 13 * k, line, size=size, bold=True) for k, line in enumerate(lines)),
         *badges,
     ]
 
@@ -118,4 +122,4 @@ def picture() -> str:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(picture())
+    TARGET.write_text(picture(), "utf-8")

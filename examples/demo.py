@@ -42,7 +42,7 @@ def main() -> None:
     proven = fastmix.certify(projection.model, accuracy=ACCURACY)
     print(f"  certified: {proven.num_sweeps} sweeps from any start bring Gibbs sampling within {ACCURACY} of it")
 
-    print(f"\nThe paper's claim, on {TRIALS} such models: 30,000 sweeps of one chain, projected onto norm 2.5 or not")
+    print(f"\nThe paper's claim, on {TRIALS} such models: 30,000 sweeps of a chain, projected onto norm 2.5 or not")
     for kept in OUTPUT.glob("strength-grid*"):
         kept.unlink()  # an experiment would go on where the last demo ended it, and take no time
     result = show(
@@ -50,7 +50,7 @@ def main() -> None:
     )
     for line in (OUTPUT / "strength-grid.csv").read_text("utf-8").splitlines()[1:]:
         _, method, _, mean, error = line.split(",")
-        print(f"  {METHODS[method]:20} {float(mean):.3f} ± {float(error):.3f}")
+        print(f"  {METHODS[method]:22} {float(mean):.3f} ± {float(error):.3f}")
 
     print("\nA photograph, with noise and without")
     picture, noisy = photograph()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import random
 import re
@@ -270,3 +271,20 @@ def test_words_that_are_no_numbers_are_named_with_their_option(run: Run, saved: 
 
 def test_help_names_arguments_without_types(run: Run) -> None:
     assert "<" not in run("infer", "--help").out.partition("Arguments:")[2].partition("Options:")[0].split("\n")[1]
+
+
+def test_evidence_in_several_options_is_all_observed(run: Run, tmp_path: Path) -> None:
+    model = MarkovRandomField.from_tables([[0.0, 0.0]] * 3, [], [], variable_names=["a", "b", "c"])
+    write_model(model, tmp_path / "three.npz")
+    for words in (["-e", "a=1", "-e", "b=0"], ["-ea=1", "--evidence=b=0"], ["--evidence", "a=1,b=0"]):
+        shown = json.loads(run("infer", "three.npz", *words, "--json").out)
+        assert shown["evidence"] == {"0": 1, "1": 0}, words
+    assert_refused(run("infer", "three.npz", "-e", "a=1", "-e", "a=0"), 2, "a")
+    assert_refused(run("infer", "three.npz", "-e", "one.evid", "-e", "two.evid"), 2, "evidence")
+
+
+def test_a_command_that_writes_one_file_takes_one(run: Run, saved: str, tmp_path: Path) -> None:
+    outcome = run("project", saved, "--norm-bound", "0.5", "-o", "a.uai", "--output=b.uai")
+    assert_refused(outcome, 2, "-o must be given once")
+    assert not list(tmp_path.glob("[ab].uai"))
+    assert run("map", saved, "-o", "a.MPE", "-o", "b.csv").code == 0

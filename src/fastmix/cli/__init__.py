@@ -24,7 +24,7 @@ import typer
 from fastmix._clock import is_compiling
 from fastmix._stopping import HEARD, exit_code, leave_now
 from fastmix.cli.console import abandon, explain, flush_stderr, say
-from fastmix.cli.parser import make_parser
+from fastmix.cli.parser import join_evidence, make_parser
 from fastmix.errors import printable, shortened
 
 __all__ = ["main", "run_command"]
@@ -74,6 +74,7 @@ def _invoke(arguments: list[str]) -> int:
         line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
         make_parser(line.split()[1:])(prog_name="fastmix")
     code = 0
+    arguments = join_evidence(arguments)
     parser = make_parser(arguments)
     try:
         with parser.make_context("fastmix", arguments or ["--help"]) as context:

@@ -25,6 +25,14 @@ _PANEL_OF = {name: title for title, names in _PANELS.items() for name in names}
 class GroupedCommand(TyperCommand):
     """A command whose help lists options under the titles of their groups (``rich_help_panel``), as plain text."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of a command; a ValueError if a command that writes one file is given several outputs."""
+        takes_one = any(p.name == "output" and not p.multiple for p in self.get_params(ctx))
+        given = [word for word in args if word in ("-o", "--output") or word.startswith("--output=")]
+        if takes_one and len(given) > 1:
+            raise ValueError(f"-o must be given once: {ctx.info_name} writes one file, got {len(given)} of them")
+        return list(super().parse_args(ctx, args))
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words of the line of usage: names of arguments as they are, without braces."""
         pieces = super().collect_usage_pieces(ctx)

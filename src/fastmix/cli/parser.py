@@ -16,7 +16,7 @@ from fastmix.cli.layout import GroupedCommand, UncutGroup
 from fastmix.cli.options import names_of, with_options
 from fastmix.errors import FastmixError
 
-__all__ = ["COMMANDS", "command_name", "make_parser", "methods_of"]
+__all__ = ["COMMANDS", "command_name", "join_evidence", "make_parser", "methods_of"]
 
 #: The functions of the commands, under the titles of the list in ``fastmix --help``.
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 _GENERATE = "generate"  # the one command with subcommands
 _HELP_FLAGS = ("-h", "--help")
+_EVIDENCE_FLAGS = ("-e", "--evidence")
 
 
 def make_parser(arguments: list[str]) -> Any:
@@ -59,6 +60,38 @@ def make_parser(arguments: list[str]) -> Any:
     else:
         _add_names(app)
     return typer.main.get_command(app)
+
+
+def join_evidence(arguments: list[str]) -> list[str]:
+    """A command line in which the pairs of a repeated ``--evidence`` stand in one: all of them were observed.
+
+    A ValueError if one of several is a file.
+    """
+    kept: list[str] = []
+    values: list[str] = []
+    place = 0  # of the first one
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            kept += [word, *words]
+            break
+        value = None
+        if word in _EVIDENCE_FLAGS:
+            value = next(words, None)
+        elif word.startswith("--evidence="):
+            value = word.partition("=")[2]
+        elif word.startswith("-e") and len(word) > 2:
+            value = word[2:]
+        if value is None:
+            kept.append(word)
+        else:
+            place = place if values else len(kept)
+            values.append(value)
+    if len(values) < 2:
+        return arguments
+    if files := [value for value in values if "=" not in value]:
+        raise ValueError(f"--evidence must be given once where it is a file, got {files[0]!r} beside others")
+    return [*kept[:place], "--evidence", ",".join(values), *kept[place:]]
 
 
 def command_name(command: Callable[..., None]) -> str:

@@ -312,7 +312,7 @@ def draw_photographs(experiment: Experiment, settings: Settings, rows: Sequence[
         name = parameters["image"]
         file = re.sub(r"[^A-Za-z0-9-]+", "-", name)
         caption = f"{name}: black and white, with noise, true probability of white, and what each method makes of it."
-        found.append(Figure(f"denoise-{file}", f"Denoising: {name}", caption, pictures, columns=len(pictures)))
+        found.append(Figure(f"denoise-{file}", f"Denoising: {name}", caption, pictures, columns=min(6, len(pictures))))
     lines = []
     for name in methods:
         chosen = select(rows, name)
