@@ -14,15 +14,9 @@ from numba import uint32
 
 from fastmix._jit import fused, inner, outer
 from fastmix.chains.random_kernels import next_number
-from fastmix.chains.threshold_kernels import CERTAIN, UNIT, WHOLE, largest, round_threshold
+from fastmix.chains.threshold_kernels import CERTAIN, UNIT, WHOLE, exponential, largest, round_threshold
 
 __all__ = ["pattern_sweeps"]
-
-_ONE_BITS = 1023 << 52  # of 1.0
-_LOG2_E = 1.4426950408889634
-_NEAREST = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the low bits
-_LN2_HIGH = 0.6931471803691238  # ln(2) in two parts, the first with zeros at its end
-_LN2_LOW = 1.9082149292705877e-10
 
 
 @fused
@@ -68,26 +62,9 @@ def _top(logits, width):
 
 @fused
 def _exponentiate(values, width, top):
-    """Replace logarithms by weights, the largest 1: those of -inf and below -700 are too small to be drawn.
-
-    The polynomial is that of :func:`fastmix.chains.threshold_kernels.draw_by_odds`, with a relative error of 7.8e-13.
-    """
+    """Replace logarithms by weights, the largest 1: those of -inf and below -700 are too small to be drawn."""
     for s in range(width):
-        f = max(values[s] - top, -700.0)
-        shifted = np.float64(f * _LOG2_E + _NEAREST)
-        power = np.int64((shifted.view(np.int64) << 52) + _ONE_BITS).view(np.float64)
-        count = shifted - _NEAREST
-        r = (f - count * _LN2_HIGH) - count * _LN2_LOW
-        p = 2.472714171532563e-05
-        p = p * r + 0.0001991549591761959
-        p = p * r + 0.0013889179223924085
-        p = p * r + 0.008333266899922726
-        p = p * r + 0.04166666421271249
-        p = p * r + 0.16666666886100032
-        p = p * r + 0.5000000000620699
-        p = p * r + 0.9999999999805461
-        p = p * r + 0.9999999999997612
-        values[s] = p * power
+        values[s] = exponential(max(values[s] - top, -700.0))
 
 
 @inner
