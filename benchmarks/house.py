@@ -34,7 +34,7 @@ LONG = 80  # lines
 MOST_PARAMETERS = 8
 MOST_WORDS = 3
 BRITISH = re.compile(
-    r"\w*(?:[Cc]olour|[Nn]eighbour|[Cc]entre|[Cc]entring|[Oo]ptimis|[Nn]ormalis|[Ss]ummaris|[Ff]avor|[Ll]abell|"
+    r"\w*(?:[Cc]olour|[Nn]eighbour|[Cc]entre|[Cc]entring|[Oo]ptimis|[Nn]ormalis|[Ss]ummaris|[Ff]avour|[Ll]abell|"
     r"[Aa]nalys(?:e[ds]?|ing)\b|[Mm]inimis|[Mm]aximis|[Ii]nitialis|[Rr]ealis|[Rr]ecognis|[Gg]eneralis|[Oo]rganis|"
     r"[Vv]ectoris|[Pp]arametris|[Ss]ymmetris|[Mm]odell|[Cc]ancell(?:ed|ing)|[Bb]ehaviour|[Mm]arginalis|[Ss]erialis)\w*"
 )

@@ -7,8 +7,8 @@ A method is a frozen dataclass whose fields are its options::
     class Coin(Method):
         '''Marginals by tossing a coin.
 
-Parameters
-----------
+        Parameters
+        ----------
         num_tosses : int
             Tosses of the coin.
         '''
@@ -23,7 +23,7 @@ Parameters
 From then on ``infer(model, method="coin", num_tosses=7)``, ``compare``, ``fastmix infer --method coin --num-tosses 7``
 and :func:`fastmix.testing.assert_conforms` know it. A package that declares an entry point of the group
 ``fastmix.methods`` (``coin = "package.module:Coin"``) is found without being imported first.
-"""
+"""  # noqa: D214, D215 (the section is that of the example)
 
 from __future__ import annotations
 
@@ -73,11 +73,10 @@ class Method:
 
     name: ClassVar[str]  #: by which users call it
     guarantee: ClassVar[str] = "none"  #: what is known about its answers
-    #: Whether seed, num_threads, backend="cuda" and log_z=True mean something to it; the first two are for all methods.
-    seeded: ClassVar[bool] = True
-    threaded: ClassVar[bool] = True
-    on_gpu: ClassVar[bool] = False
-    gives_log_z: ClassVar[bool] = False
+    seeded: ClassVar[bool] = True  #: whether answers depend on the seed, which all methods take
+    threaded: ClassVar[bool] = True  #: whether it uses num_threads, which all methods take
+    on_gpu: ClassVar[bool] = False  #: whether it takes backend="cuda"; others refuse it
+    gives_log_z: ClassVar[bool] = False  #: whether it has log Z; others refuse log_z=True
     takes_factors: ClassVar[bool] = False  #: whether models may have factors over three or more variables
     #: Whether answers are right for the chains of hidden variables that laws of a network become, which updates of
     #: single variables cannot move.

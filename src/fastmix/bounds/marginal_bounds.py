@@ -16,6 +16,7 @@ from fastmix.bounds.tuning import (
     MAX_PAIRS_OF_STATES,
     ODDS_SECONDS_PER_ENTRY,
     RELATIVE_SLACK,
+    SUM_SLACK,
     UNDERFLOW,
 )
 from fastmix.model.flat import reduce_tables
@@ -41,8 +42,9 @@ def combine(bounds: list[tuple[FloatArray, FloatArray]], tables: ReducedTables) 
         starts = tables.unary_starts
         lower_sums = np.repeat(np.add.reduceat(lower, starts), tables.num_states)
         upper_sums = np.repeat(np.add.reduceat(upper, starts), tables.num_states)
-        least_left = 1.0 - (upper_sums - upper) - 1e-12
-        most_left = 1.0 - (lower_sums - lower) + 1e-12
+        # The states of a variable have the sum 1; rounding of the sums is far below the slack.
+        least_left = 1.0 - (upper_sums - upper) - SUM_SLACK
+        most_left = 1.0 - (lower_sums - lower) + SUM_SLACK
         lower = np.maximum(lower, least_left)
         upper = np.minimum(upper, most_left)
     return lower, np.maximum(upper, lower)

@@ -17,9 +17,9 @@ __all__ = [
     "OTHER_COVER_NOISE", "PROBABILITY_FLOOR", "RELATIVE_SLACK", "SECONDS_PER_TABLE", "SECONDS_PER_VALUE",
     "SECONDS_PER_VARIABLE", "SHARE_BEFORE_DRAWS", "SHARE_OF_COVER_TURN", "SHARE_OF_EXACT", "SHARE_OF_FIRST_START",
     "SHARE_OF_LOWER", "SHARE_OF_MEAN_FIELD", "SHARE_OF_PLAN", "SHARE_OF_START_TURN", "SHARE_OF_WALKS",
-    "SMALLEST_THRESHOLD", "START_SECONDS_PER_ENTRY", "TABLE_SECONDS_PER_ENTRY", "THRESHOLD_FACTOR", "TIGHT_LOG_Z",
-    "UNCOVERED_WORTH", "UNDERFLOW", "WALK_FREE_THRESHOLD", "WALK_GAIN", "WALK_START_THRESHOLD", "WALK_TABLE_SECONDS",
-    "WANTED_EVALUATIONS",
+    "SMALLEST_THRESHOLD", "START_SECONDS_PER_ENTRY", "SUM_SLACK", "TABLE_SECONDS_PER_ENTRY", "THRESHOLD_FACTOR",
+    "TIGHT_LOG_Z", "UNCOVERED_WORTH", "UNDERFLOW", "WALK_FREE_THRESHOLD", "WALK_GAIN", "WALK_START_THRESHOLD",
+    "WALK_TABLE_SECONDS", "WANTED_EVALUATIONS",
 ]  # fmt: skip
 
 # -- exact_bounds -----------------------------------------------------------------------------------------------------
@@ -139,6 +139,8 @@ TIGHT_LOG_Z = 1e-10
 
 #: Relative slack for the few operations from logarithms to probabilities.
 RELATIVE_SLACK = 1e-13
+#: Slack of sums of probabilities over the states of a variable, far above their rounding.
+SUM_SLACK = 1e-12
 #: Probability below which lower bounds are 0; upper bounds are at least as much, because of underflow.
 UNDERFLOW = 1e-290
 #: Nats between all lower and all upper bounds on log-weights: from there on they say nothing about marginals.

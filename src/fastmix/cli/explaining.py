@@ -29,6 +29,7 @@ _LOG_Z_KINDS = {
     "zero": "log_z_kind: Z = 0 is proven, no configuration is possible.",
     "unknown": "log_z_kind: the method has no log Z. infer --log-z takes one that has.",
 }
+# And `time_limit`, which is a status, too: its advice serves for both.
 _STOPPED_BY = {
     "done": "stopped_by: the sweeps, iterations or rule of the method were done.",
     "accuracy": "stopped_by: the accuracy that was asked for was reached.",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastmix._arrays import FloatArray, IntArray
 from fastmix._jit import inner, outer
 
 __all__ = ["eliminate"]
@@ -71,8 +73,15 @@ def _remove(adjacency, v, around, degree):
         adjacency[u, v >> 6] &= ~(_ONE << np.uint64(v & 63))
 
 
-@outer
-def eliminate(start, logs, noise, weights, limit, order, patience=np.inf):
+def eliminate(
+    start: NDArray[np.uint64],
+    logs: FloatArray,
+    noise: FloatArray,
+    weights: FloatArray,
+    limit: float,
+    order: IntArray,
+    patience: float = np.inf,
+) -> float:
     """Total entries of all clique tables of one greedy elimination, whose order is written to ``order`` (n,).
 
     The variable with the lowest score is eliminated next. Its score is the sum of ``weights`` (4,) times the log of
@@ -82,15 +91,30 @@ def eliminate(start, logs, noise, weights, limit, order, patience=np.inf):
     rows have been read.
     """
     n, words = start.shape
-    adjacency = start.copy()
-    around = np.empty(n, np.int64)
-    other = np.empty(n, np.int64)
-    score = np.empty(n)
-    size = np.empty(n)
-    alive = np.arange(n)
-    touched = np.empty(words, np.uint64)
-    outside = np.full(n, weights[3])
+    # Made here: in compiled code every kind of array that is made takes 0.05 s to compile.
+    whole_numbers = (np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.arange(n))
+    numbers = (np.empty(n), np.empty(n), np.full(n, weights[3]))
+    touched = np.empty(words, dtype=np.uint64)
+    total: float = _eliminate(
+        start.copy(), logs, noise, weights, limit, order, patience, whole_numbers, numbers, touched
+    )
+    return total
+
+
+@outer
+def _eliminate(adjacency, logs, noise, weights, limit, order, patience, whole_numbers, numbers, touched):
+    """Do what :func:`eliminate` says with rows of neighbors that are changed, and with room for numbers of n variables.
+
+    1. The score of every variable.
+    2. The variable of least score is eliminated: its neighbors are joined to each other.
+    3. The scores of those that this changed: its neighbors, and with fill the neighbors of these.
+    """
+    n, words = adjacency.shape
+    around, other, alive = whole_numbers
+    score, size, outside = numbers
     by_fill = weights[1] != 0.0 or weights[2] != 0.0
+
+    # 1. Scores.
     for v in range(n):
         degree = _members(adjacency[v], around)
         size[v] = logs[v]
@@ -105,6 +129,7 @@ def eliminate(start, logs, noise, weights, limit, order, patience=np.inf):
             return np.inf
     total = 0.0
     for step in range(n):
+        # 2. The elimination.
         best = 0
         for k in range(1, n - step):
             if score[alive[k]] < score[alive[best]]:
@@ -117,6 +142,8 @@ def eliminate(start, logs, noise, weights, limit, order, patience=np.inf):
         if total > limit:
             return np.inf
         _remove(adjacency, v, around, degree)
+
+        # 3. Scores that change.
         for w in range(words):  # whole rows would bring 3 s of compiling with them
             touched[w] = adjacency[v, w]
             if by_fill:
