@@ -25,6 +25,7 @@ from fastmix.modes.tuning import (
     MAX_PART_VARIABLES,
     PART_GROWTHS,
     SECONDS_PER_SPLIT_ENTRY,
+    SHARE_OF_PARTS,
 )
 
 __all__ = ["PassTerms", "tighten_parts"]
@@ -36,7 +37,8 @@ def tighten_parts(run: ModeRun) -> None:
     1. Write the log-weight as the bound of a pass and terms that are at most 0.
     2. Parts are the variables around terms that the best configuration has below 0, as far as some edges away.
     3. Every part is solved exactly; the sum of the terms lowers the bound, the states may be better ones.
-    4. Larger parts come next, as long as a gap is left: terms at most 0 around a part can hold it back.
+    4. Larger parts come next, as long as a gap is left and some parts can be solved: what is around a part can hold it
+       back.
 
     Nothing is done for models with different numbers of states, forbidden entries or larger factors, and where there is
     no time.
@@ -51,7 +53,8 @@ def tighten_parts(run: ModeRun) -> None:
     if run.is_over or seconds > run.clock.left():
         return
     # 1.
-    terms = PassTerms(run.dual_messages, model, run.clock)
+    clock = run.clock.part(SHARE_OF_PARTS)
+    terms = PassTerms(run.dual_messages, model, clock)
     if not terms.bound < np.inf:
         return
     slack = run.dual_messages.rounding
@@ -60,20 +63,20 @@ def tighten_parts(run: ModeRun) -> None:
         best = run.states
         assert best is not None
         candidate = best.copy()
+        num_solved = 0
         # 2.
         for part in terms.parts(best, growth, LEAST_SLACK_SHARE * max(run.gap, 0.0)):
-            if run.clock.past():
-                return
             # 3.
-            solved = terms.solve(part, best, run.clock)
+            solved = None if clock.past() else terms.solve(part, best, clock)
             if solved is not None:
                 bound += solved[0]
                 candidate[part] = solved[1]
-                run.count("parts")
+                num_solved += 1
+        run.count("parts", num_solved)
         run.lower_bound(bound, 2.0 * slack)
         run.cross(candidate)
         # 4.
-        if run.is_over:
+        if run.is_over or clock.past() or not num_solved:
             return
 
 

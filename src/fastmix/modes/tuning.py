@@ -18,8 +18,8 @@ __all__ = [
     "NEGLIGIBLE_MISS", "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "PART_GROWTHS", "READS_PER_LENGTH", "REHEATED",
     "SECONDS_PER_SPLIT_ENTRY", "SHARE_BEFORE_HURRY", "SHARE_OF_CHECK", "SHARE_OF_CLIMBS",
     "SHARE_OF_DOUBTFUL_ELIMINATION", "SHARE_OF_ELIMINATION", "SHARE_OF_ELIMINATION_OF_SOME", "SHARE_OF_EXPANSION",
-    "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "SHARE_OF_TOULBAR2", "STEPS_OF_SIMPLE_TABLES", "SUM_ROUNDING",
-    "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
+    "SHARE_OF_MESSAGES", "SHARE_OF_PARTS", "SHARE_OF_PLAN", "SHARE_OF_TOULBAR2", "STEPS_OF_SIMPLE_TABLES",
+    "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
 ]  # fmt: skip
 
 # -- mode_run.py ----------------------------------------------------------------------------------------------------
@@ -79,6 +79,8 @@ PART_GROWTHS = (2, 4, 6, 8, 12)
 #: Variables of a part at most, and bytes of its tables. Not measured: hundredths of a second for a part.
 MAX_PART_VARIABLES = 400
 MAX_PART_BYTES = 2.0**24
+#: Share of the time left for parts, where chains that cool down follow. Not measured.
+SHARE_OF_PARTS = 0.5
 #: Edges looked at at once: some MB of temporaries. Not measured.
 EDGES_AT_ONCE = 1 << 13
 #: Seconds for an entry of the unaries, and of a message, to write a pass as terms: an estimate on the safe side.
