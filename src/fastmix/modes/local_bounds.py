@@ -8,6 +8,8 @@ found by elimination, and may be added to the bound for parts that share no vari
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from fastmix._arrays import BoolArray, FloatArray, IntArray
@@ -109,7 +111,7 @@ class PassTerms:
         n = model.num_variables
         beliefs = model.log_unary.reshape(n, -1).copy()
         for ends, sent in ((first, self._old), (second, self._new)):
-            for edges in _edges_by_rank(ends):  # no variable twice at once
+            for edges in _edges_by_rank(ends):
                 beliefs[ends[edges]] += sent[edges]
         beliefs -= beliefs.max(axis=1, keepdims=True)
         to_come = np.bincount(first, minlength=n)
@@ -197,10 +199,13 @@ class PassTerms:
         return np.asarray(tables)
 
 
-def _edges_by_rank(ends: IntArray) -> list[IntArray]:
-    """Edges in groups in which no variable is the end of two of them."""
+def _edges_by_rank(ends: IntArray) -> Iterator[IntArray]:
+    """Edges in groups, of some thousands at most, in which no variable is the end of two of them."""
     order = np.argsort(ends, kind="stable")
     ordered = ends[order]
     begins = np.flatnonzero(np.append(True, np.diff(ordered) > 0))
     rank = np.arange(len(ends)) - np.repeat(begins, np.diff(np.append(begins, len(ends))))
-    return [order[rank == k] for k in range(int(rank.max(initial=-1)) + 1)]
+    for k in range(int(rank.max(initial=-1)) + 1):
+        edges = order[rank == k]
+        for begin in range(0, len(edges), EDGES_AT_ONCE):
+            yield edges[begin : begin + EDGES_AT_ONCE]
