@@ -33,12 +33,13 @@ from fastmix.modes.tuning import (
 __all__ = ["PassTerms", "tighten_parts"]
 
 
-def tighten_parts(run: ModeRun) -> None:
+def tighten_parts(run: ModeRun, *, share: float = SHARE_OF_PARTS) -> None:
     """Lower the bound of a run, and offer better configurations, by parts around where messages leave a gap.
 
     1. Write the log-weight as the bound of a pass and terms that are at most 0.
     2. Parts are the variables around terms that the best configuration has below 0, as far as some edges away.
-    3. Every part is solved exactly; the sum of the terms lowers the bound, the states may be better ones.
+    3. Every part is solved exactly; the sum of the terms lowers the bound, the states may be better ones. Of a part
+       that takes too much, the smaller ones within it count that were solved before.
     4. Larger parts come next, as long as a gap is left and some parts can be solved: what is around a part can hold it
        back.
 
@@ -55,27 +56,31 @@ def tighten_parts(run: ModeRun) -> None:
     if run.is_over or seconds > run.clock.left():
         return
     # 1.
-    clock = run.clock.part(SHARE_OF_PARTS)
+    clock = run.clock.part(share)
     terms = PassTerms(run.dual_messages, model, clock)
     if not terms.bound < np.inf:
         return
     slack = run.dual_messages.rounding
+    known: list[tuple[IntArray, float]] = []  # parts that share no variable, and their largest sums
     for growth in PART_GROWTHS:
-        bound = terms.bound
         best = run.states
         assert best is not None
         candidate = best.copy()
+        before = known
+        known = []
         num_solved = 0
         # 2.
         for part in terms.parts(best, growth, LEAST_SLACK_SHARE * max(run.gap, 0.0)):
             # 3.
             solved = None if clock.past() else terms.solve(part, best, clock)
-            if solved is not None:
-                bound += solved[0]
+            if solved is None:
+                known += [(small, value) for small, value in before if np.isin(small, part).all()]
+            else:
+                known.append((part, solved[0]))
                 candidate[part] = solved[1]
                 num_solved += 1
         run.count("parts", num_solved)
-        run.lower_bound(bound, 2.0 * slack)
+        run.lower_bound(terms.bound + sum(value for _, value in known), 2.0 * slack)
         run.cross(candidate)
         # 4.
         if run.is_over or clock.past() or not num_solved:
@@ -154,13 +159,15 @@ class PassTerms:
         if not len(order):
             return []
         breaks = np.flatnonzero(np.diff(label[order])) + 1
-        return [part for part in np.split(order, breaks) if len(part) <= MAX_PART_VARIABLES]
+        return np.split(order, breaks)
 
     def solve(self, part: IntArray, states: IntArray, clock: Clock) -> tuple[float, IntArray] | None:
         """The largest sum of the terms within a part, at most 0, and states that have it; None where it takes too much.
 
         States that cannot be part of a sum as large as that of the given configuration are left out.
         """
+        if len(part) > MAX_PART_VARIABLES:
+            return None
         edges, ends = self._edges_within(part)
         of_variables = self._rests[part, None] * self._beliefs[part]
         tables = self._tables(edges)

@@ -72,6 +72,7 @@ class SearchRoute:
         seconds = entries * NUM_TEMPERATURES * SWEEPS_PER_TEMPERATURE / ENTRIES_PER_SECOND
         if run.states is not None and not run.model.num_factors and seconds > run.clock.left():
             tighten(run, to_the_end=True)
+            tighten_parts(run, share=1.0)
         else:
             self._cool_chains(run)
 
