@@ -32,7 +32,7 @@ import fastmix
 from fastmix import MarkovRandomField
 
 SIDE = 128
-LEVELS = (np.arange(16) + 0.5) / 16
+LEVELS = np.linspace(0.0, 1.0, 16)
 STENCIL = {(0, 1): 8.0, (1, 0): 8.0, (1, 1): -2.0, (1, -1): -2.0, (0, 2): -1.0, (2, 0): -1.0}
 SMOOTHNESS = 25.6  # of the squared difference of gray levels from 0 to 1: a tenth for neighboring levels
 NOISE = 0.06

@@ -26,7 +26,7 @@ import fastmix
 from fastmix import MarkovRandomField, graphs
 from fastmix.modes import message_route, search_route
 
-SHARES = (0.4, 0.6, 0.75, 0.9, 0.97)
+SHARES = (0.6, 0.75, 0.85, 0.9, 0.97)
 LEAST_GAP = 1e-7
 
 

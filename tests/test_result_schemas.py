@@ -104,7 +104,7 @@ def calls() -> Iterator[tuple[str, Call]]:
     yield "most_probable of some", partial(fastmix.most_probable, pair, variables=["rain"])
     yield "several most_probable", partial(fastmix.most_probable, pair, num_solutions=3)
     yield "most_probable by cut", partial(fastmix.most_probable, attractive, method="cut")
-    frustrated = potts_grid(4, 4, num_states=3, coupling_max=2.0, seed=5)
+    frustrated = potts_grid(21, 21, num_states=3, coupling_max=2.0, seed=5)
     yield "most_probable by search", partial(fastmix.most_probable, frustrated, method="search", seed=1, time_limit=2.0)
     yield "bracket", partial(fastmix.bracket, pair)
     yield "bracket without Z", partial(fastmix.bracket, impossible_model())

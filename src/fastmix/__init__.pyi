@@ -812,7 +812,8 @@ def sample(
         ``gibbs`` and ``swendsen-wang``.
     burn_in : int, optional
         Sweeps that every chain makes before, a tenth of ``num_sweeps`` by default. Where the time decides, a tenth of
-        the time. Only for ``gibbs`` and ``swendsen-wang``.
+        the time, and a quarter of it where the sweeps that are planned do not fit. Only for ``gibbs`` and ``swendsen-
+        wang``.
     num_draws : int
         For ``gibbs`` and ``swendsen-wang``: configurations kept of every chain, evenly spaced.
         For ``perfect``: exact draws; 100 by default.

@@ -192,7 +192,7 @@ def test_interrupts_keep_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    model = ising_random(12, edge_probability=1.0, coupling_max=1.0, seed=0)  # messages leave a gap
+    model = ising_random(60, edge_probability=1.0, coupling_max=1.0, seed=0)  # messages leave a gap, and parts too
     monkeypatch.setattr(SearchRoute, "anneal", stop)
     with pytest.raises(fastmix.Interrupted) as caught:
         most_probable(model, method="search", seed=0)

@@ -27,10 +27,12 @@ from fastmix import (
     ResourceError,
     _checkpoint,
 )
+from fastmix.chains.cpu import CpuChains
 from fastmix.instances import ising_grid
 from fastmix.results import Status
 from fastmix.sampling import runs as sampling_run
-from fastmix.sampling.sample import sample
+from fastmix.sampling.plans import ChainPlan
+from fastmix.sampling.sample import Gibbs, sample
 from fastmix.testing import assert_distributions
 
 
@@ -320,3 +322,36 @@ def test_checkpoints_that_unpack_to_gigabytes_are_refused(tmp_path, monkeypatch,
         sample(ising_grid(2, 2, coupling_max=1.0, seed=0), num_sweeps=10, checkpoint=str(path))
     assert tracemalloc.get_traced_memory()[1] < 6e7
     tracemalloc.stop()
+
+
+class Stopped:
+    """A clock that stands still at a time of its limit."""
+
+    def __init__(self, limit: float, used: float) -> None:
+        self.limit = limit
+        self._used = used
+
+    def used(self) -> float:
+        return self._used
+
+    def past(self, share: float = 1.0) -> bool:
+        return self._used > share * self.limit
+
+
+@pytest.mark.parametrize(
+    ("asked", "done", "seconds", "ends"),
+    [
+        (None, 50, 4.0, True),  # 1,100 sweeps would take 88 of 10 seconds
+        (None, 50, 2.0, False),  # but a quarter of the time is left to it
+        (None, 50, 0.4, False),  # all fit
+        (100, 50, 4.0, False),  # asked for
+        (100, 50, 5.5, True),  # half of the time
+    ],
+)
+def test_a_burn_in_takes_its_part_of_the_time(asked: int | None, done: int, seconds: float, ends: bool) -> None:
+    plan = ChainPlan(4, 1000, 100)
+    chains = CpuChains(WEAK.structure, num_chains=4, seed=0)
+    run = sampling_run.ChainRun(WEAK, chains, plan, Gibbs(burn_in=asked), False, np.zeros(0, dtype=np.int64))
+    run.done = done - plan.burn_in
+    run.seconds = seconds
+    assert run._burns_too_long(Stopped(10.0, seconds), 1.0) is ends

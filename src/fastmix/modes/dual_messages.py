@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from fastmix._arrays import read_only_fields
+from fastmix._arrays import FloatArray, read_only_fields
 from fastmix._clock import NO_LIMIT, Clock
 from fastmix._memory import check_memory
 from fastmix.model import MarkovRandomField
@@ -39,6 +39,8 @@ class DualMessages:
         Its log-weight, up to rounding.
     rounding : float
         By how much rounding can make a bound too small.
+    went_forward : bool
+        Whether the latest pass went forward. The next one should go back: messages would go to waste otherwise.
     """
 
     def __init__(self, model: MarkovRandomField) -> None:
@@ -48,6 +50,7 @@ class DualMessages:
         check_memory(8.0 * num_entries + 90.0 * model.num_edges, "the messages of a bound", "use method='cut'")
         self.states = np.zeros(model.num_variables, dtype=np.int64)
         self.log_weight = -math.inf
+        self.went_forward = False
         self._values = np.zeros(num_entries)
         self._variables = variables_of(model)
         self._tables, shared = pattern_tables(model)
@@ -59,12 +62,23 @@ class DualMessages:
         self._starts = starts
         self._parts = _parts_of_pass(model, self._forms)
 
+    @property
+    def values(self) -> FloatArray:
+        """The messages: one for every edge, the latest, in whichever direction that went, one after another."""
+        return self._values
+
+    @property
+    def levels(self) -> FloatArray:
+        """What is taken out of the table of every edge, and in the bound for good (m,)."""
+        return self._forms.level
+
     def make_pass(self, *, forward: bool, clock: Clock = NO_LIMIT) -> float:
         """The upper bound on the log-weight after messages in one direction; inf where the time was over before."""
         from fastmix.modes.dual_kernels import dual_pass
 
         bound = self._constant
         log_weight = self._constant
+        self.went_forward = forward
         for begin, end in pairwise(self._parts):
             if begin and clock.past():
                 return math.inf

@@ -1,4 +1,4 @@
-"""A search for any model: messages, descents from many starts, and then chains that cool down."""
+"""A search for any model: messages, exact parts, descents from many starts, and then chains that cool down."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fastmix.modes.allowed import find_allowed, penalty
 from fastmix.modes.blocks import BlockSearch
 from fastmix.modes.cooling import cool_spins
 from fastmix.modes.descents import find_modes
+from fastmix.modes.local_bounds import tighten_parts
 from fastmix.modes.message_route import tighten
 from fastmix.modes.mode_run import ModeRun, term_ranges
 from fastmix.modes.pattern_arrays import pattern_tables, variables_of
@@ -45,6 +46,8 @@ class SearchRoute:
     def find(self, run: ModeRun) -> None:
         """Offer what messages, descents and annealing lead to."""
         tighten(run, share=1.0 if run.is_alone else SHARE_OF_MESSAGES)
+        if not run.is_over:
+            tighten_parts(run)
         if run.is_over and run.states is not None:
             return
         if not run.clock.past():
@@ -73,6 +76,7 @@ class SearchRoute:
         seconds = entries * NUM_TEMPERATURES * SWEEPS_PER_TEMPERATURE / ENTRIES_PER_SECOND
         if run.states is not None and not run.model.num_factors and seconds > run.clock.left():
             tighten(run, to_the_end=True)
+            tighten_parts(run, share=1.0)
         else:
             self._cool_chains(run)
 

@@ -51,7 +51,7 @@ class ChainSampler(Method):
         Sweeps averaged in every chain; 10,000 by default. With a ``time_limit`` as many as it leaves room for.
     burn_in : int, optional
         Sweeps that every chain makes before, a tenth of ``num_sweeps`` by default. Where the time decides, a tenth of
-        the time.
+        the time, and a quarter of it where the sweeps that are planned do not fit.
     num_draws : int
         Configurations kept of every chain, evenly spaced.
     history_at : sequence of int
