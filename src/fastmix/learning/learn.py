@@ -62,8 +62,8 @@ def learn(
     ``2 h^2`` and a coupling ``4 J^2``) and ``|T_e|`` is the Frobenius norm of a table (``2 |J|``).
 
     What comes back is never worse, on validation data, than the independent model and the best tree: they are always
-    candidates. Without validation data they are compared on a tenth of the rows where these are fewer than parameters,
-    and on all of them where the optimum was not reached.
+    candidates. Without validation data all are compared on the rows themselves, less what chance makes there, and,
+    where rows are few, on parts of them that are held out.
 
     Parameters
     ----------
@@ -108,7 +108,8 @@ def learn(
         Persistent chains; 1,024 to 4,096 by default.
     tol : float, optional
         Largest entry of the gradient (in scaled coordinates) at which to stop, 1e-5; or, sampled, the gain in the mean
-        log-likelihood that is still promised: for each parameter a small share of what chance makes of N rows, 1/(2 N).
+        log-likelihood that is still promised: for each parameter a small share of what chance makes of N rows, 1/(2 N);
+        5e-7 of them at least.
     max_iter : int, optional
         Iterations (1,000), or, sampled, rounds of sweeps (200).
     seed : int, optional
