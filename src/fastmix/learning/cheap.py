@@ -41,6 +41,9 @@ from fastmix.results import Status
 
 __all__ = ["CheapModels", "lower_score"]
 
+#: Names of models in lists of what was compared.
+FIT = "fit"
+TREE = "chow-liu"
 #: What makes a fit for a problem.
 Learn = Callable[[Problem], LearnResult]
 
@@ -140,7 +143,7 @@ class CheapModels:
         return best, _scores(all_results)
 
     def _is_luck(self, result: LearnResult, rival: LearnResult) -> bool:
-        """Whether a fit may be better than a cheap model on the validation data by chance alone."""
+        """Whether a model may be better than another on the validation data by chance alone."""
         rows = self.problem.validation
         if rows is None or not math.isfinite(quality(rival)):
             return False
@@ -255,12 +258,12 @@ class CheapModels:
         logs = {
             name: np.concatenate([t.logs[name] for t in self.trials if name in t.logs]) for name in self.trials[0].logs
         }
-        names = [name for name in logs if name != "fit" and len(logs[name]) == len(logs["fit"])]
+        names = [name for name in logs if name != FIT and len(logs[name]) == len(logs[FIT])]
         best = max(names, key=lambda name: float(logs[name].mean()))
-        gains = logs[best] - logs["fit"]
-        if not np.isfinite(gains).all():
-            return best, math.inf, 0.0
-        return best, float(gains.mean()), float(gains.std()) / math.sqrt(max(1, len(gains) - 1))
+        if TREE in names and best != TREE:  # unless it is better by more than chance
+            mean, error = _mean(logs[best] - logs[TREE])
+            best = best if mean > SCORE_CAUTION * error else TREE
+        return best, *_mean(logs[best] - logs[FIT])
 
     def _try(self, learn: Learn, share: float = 1.0) -> bool:
         """Learn again from most of the rows, in a share of the time; whether that gave a trial."""
@@ -287,9 +290,7 @@ class CheapModels:
 
 def name_of(result: LearnResult) -> str:
     """How lists of what was compared call a result."""
-    return {"none": "independent", "closed form": "chow-liu"}.get(
-        result.moments if "cheap" in result.stats else "", "fit"
-    )
+    return {"none": "independent", "closed form": TREE}.get(result.moments if "cheap" in result.stats else "", FIT)
 
 
 def _scores(results: list[LearnResult]) -> list[dict[str, Any]]:
@@ -395,6 +396,13 @@ def _rows(data: Dataset, chosen: IntArray) -> Dataset:
     weights = data.weights[chosen]
     num_rows = max(1, round(data.num_rows * len(chosen) / len(data.states)))
     return replace(data, states=data.states[chosen], weights=weights / weights.sum(), num_rows=num_rows)
+
+
+def _mean(gains: FloatArray) -> tuple[float, float]:
+    """The mean of some numbers and its standard error; infinite where a number is."""
+    if not np.isfinite(gains).all():
+        return math.inf, 0.0
+    return float(gains.mean()), float(gains.std()) / math.sqrt(max(1, len(gains) - 1))
 
 
 def _row_scores(result: LearnResult, rows: Dataset) -> FloatArray:
