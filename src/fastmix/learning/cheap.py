@@ -68,9 +68,9 @@ class CheapModels:
 
     1. With validation data, the best of all by a lower bound on its score there comes back; in doubt 2. decides.
     2. Without any, all are compared on the rows themselves, less what they have gained there by chance, by the number
-       of parameters (Akaike's criterion; Hurvich and Tsai 1989). What is better by two standard errors of the
-       difference is the answer.
-    3. Where the fit is not better by that, and rows are few, all are learnt again without a fifth of the rows, and
+       of parameters (Akaike's criterion; Hurvich and Tsai 1989). A fit that is better by two standard errors of the
+       difference stays, one that is worse by one gives way.
+    3. Where the fit is not clearly better, and rows are few, all are learnt again without a fifth of the rows, and
        compared on it; up to three fifths, until one is better by two standard errors. In doubt 2. says which it is.
     4. Where a time limit may end the fit, and rows are few, the first fifth is held out before: a fit to the others
        that was seen to be better than what is cheap comes back if the one to all of them does not end.
@@ -195,11 +195,10 @@ class CheapModels:
         if math.isfinite(gain):
             spread = self._spread(best, scored, rows)
             assert spread is not None  # both have scores
-            error = SCORE_CAUTION * _std_error(rows, spread)
-            error += SCORE_CAUTION * (stats.get("validation_std_error") or 0.0)
+            error = _std_error(rows, spread) + (stats.get("validation_std_error") or 0.0)
         if not is_there:
             is_better = gain > 0.0
-        elif gain < -error:
+        elif gain < -SCORE_CAUTION * error:
             return result, []
         elif self._has_few_rows() and self._try_until_decided(learn):
             return self._by_trials(result, in_doubt=gain > 0.0)
