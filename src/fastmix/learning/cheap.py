@@ -17,6 +17,7 @@ from fastmix.learning.chow_liu import best_tree
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.dataset import Dataset
 from fastmix.learning.fit import independent_fit, model_norms, validate
+from fastmix.learning.growth import can_grow, is_sparse
 from fastmix.learning.masses import least_log_masses
 from fastmix.learning.penalty_search import quality
 from fastmix.learning.problem import FitSize, Problem
@@ -24,6 +25,7 @@ from fastmix.learning.pseudo_likelihood import PseudoLikelihood
 from fastmix.learning.result import LearnResult
 from fastmix.learning.resume import Ledger
 from fastmix.learning.tuning import (
+    HELD_OUT_SHARE,
     MAX_GUARDED_VARIABLES,
     MIN_GUARDED_ROWS,
     MIN_ROWS_PER_PARAMETER,
@@ -39,7 +41,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.projection import project
 from fastmix.results import Status
 
-__all__ = ["CheapModels", "lower_score"]
+__all__ = ["CheapModels", "lower_score", "with_held_out_rows"]
 
 #: Names of models in lists of what was compared.
 FIT = "fit"
@@ -383,10 +385,21 @@ def _within(problem: Problem, tree: MarkovRandomField) -> MarkovRandomField:
 # -- comparing --------------------------------------------------------------------------------------------------------
 
 
-def _split(data: Dataset, rng: np.random.Generator, number: int) -> tuple[Dataset, Dataset]:
+def with_held_out_rows(problem: Problem) -> Problem:
+    """The problem with a tenth of its rows to validate by, where a sparse graph can then be grown; else as it was."""
+    data = problem.data
+    is_even = float(np.ptp(data.weights)) == 0.0
+    if problem.validation is not None or not is_even or data.num_rows < MIN_GUARDED_ROWS / HELD_OUT_SHARE:
+        return problem
+    most, rest = _split(data, problem.context.rng("held out"), 0, HELD_OUT_SHARE)
+    part = replace(problem, data=most, validation=rest)
+    return part if can_grow(part) and is_sparse(part) else problem
+
+
+def _split(data: Dataset, rng: np.random.Generator, number: int, share: float = TRIAL_SHARE) -> tuple[Dataset, Dataset]:
     """The rows without the part of this number, and these, in an order that is drawn."""
     order = rng.permutation(len(data.states))
-    parts = np.array_split(order, round(1.0 / TRIAL_SHARE))
+    parts = np.array_split(order, round(1.0 / share))
     return _rows(data, np.setdiff1d(order, parts[number])), _rows(data, parts[number])
 
 
