@@ -3,6 +3,7 @@
     python benchmarks/learning_families.py                            # 200 sets, 20 s for each call
     python benchmarks/learning_families.py --sets 40 --limit 4        # a quick look
     python benchmarks/learning_families.py --first 17 --sets 1        # one of them again
+    python benchmarks/learning_families.py --most 20                  # sets of few variables, most of which end ok
     python benchmarks/learning_families.py --hidden                   # with hidden="auto"
 
 Every set has rows to learn from, to validate and fresh ones, of 5 to 300 variables, from a law that is drawn too:
@@ -110,11 +111,11 @@ def _tree(rng: np.random.Generator, odds: np.ndarray, count: int, shift: np.ndar
 LAWS: tuple[Callable[..., np.ndarray], ...] = (_factors, _pairs, _mixture, _tree)
 
 
-def random_set(seed: int) -> RandomSet:
-    """A random set of the family ``seed % 8``."""
+def random_set(seed: int, most: int = 300) -> RandomSet:
+    """A random set of the family ``seed % 8``, of up to so many variables."""
     rng = np.random.default_rng([seed, 36])
     kind = KINDS[seed % len(KINDS)]
-    n = round(math.exp(rng.uniform(math.log(5), math.log(300))))
+    n = round(math.exp(rng.uniform(math.log(5), math.log(most))))
     num_train = int(rng.integers(30, 150)) if kind == "few rows" else round(math.exp(rng.uniform(5.5, 8.5)))
     num_valid = max(20, num_train // 3)
     count = num_train + num_valid + NUM_FRESH
@@ -254,12 +255,13 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--limit", type=float, default=20.0)
+    parser.add_argument("--most", type=int, default=300, help="variables of a set")
     parser.add_argument("--hidden", action="store_true")
     given = parser.parse_args()
     options: dict[str, Any] = {"hidden": "auto"} if given.hidden else {}
     count: Counter[str] = Counter()
     for seed in range(given.first, given.first + given.sets):
-        drawn = random_set(seed)
+        drawn = random_set(seed, given.most)
         line, broken = check(drawn, given.limit, options)
         print(line, *(f"\n     BROKEN {text}" for text in broken), sep="", flush=True)
         count["sets"] += 1

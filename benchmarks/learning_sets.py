@@ -2,7 +2,6 @@
 
     python benchmarks/learning_sets.py                          # the sets of ../shared/data/debd
     python benchmarks/learning_sets.py kosarek tretail          # some of them
-    python benchmarks/learning_sets.py --synthetic 20           # random sets, each 20 s at most
     python benchmarks/learning_sets.py --words 2000 20000       # variables and rows, one in a hundred is 1
 
 Test log-likelihoods, in nats per row. ``learn(train, validation=valid, ridge="auto")`` is the call for all of them, and
@@ -24,16 +23,6 @@ from fastmix.learning import read_table
 
 SETS = ("nltcs", "msnbc", "plants", "baudio", "accidents", "dna", "tretail", "kosarek", "msweb")
 FOLDER = Path(__file__).parents[1].parent / "shared" / "data" / "debd"
-KINDS = (
-    "sparse",
-    "dense",
-    "two modes",
-    "few rows",
-    "constant columns",
-    "equal columns",
-    "several states",
-    "heavy rows",
-)
 
 
 def show(name: str, train: Any, valid: Any, test: Any, limit: float, options: dict[str, Any]) -> None:
@@ -64,30 +53,6 @@ def shared_set(name: str) -> tuple[Any, Any, Any]:
     return train, *others
 
 
-def synthetic_set(seed: int) -> tuple[str, np.ndarray]:
-    """A random set of one of several kinds; its columns have states 0, 1, .."""
-    rng = np.random.default_rng(seed)
-    kind = KINDS[seed % len(KINDS)]
-    n = int(np.exp(rng.uniform(np.log(5), np.log(300))))
-    count = int(rng.integers(60, 200)) if kind == "few rows" else int(rng.integers(500, 4000))
-    shares = rng.uniform(0.01, 0.1, n) if kind in ("sparse", "heavy rows") else rng.uniform(0.1, 0.9, n)
-    odds = np.log(shares / (1.0 - shares))
-    factors = rng.normal(0.0, 1.0, (3, n)) * (rng.random((3, n)) < 0.4)
-    scores = rng.normal(0.0, 1.0, (count, 3)) @ factors
-    if kind == "two modes":
-        scores += 3.0 * np.where(rng.random((count, 1)) < 0.3, 1.0, -1.0)
-    if kind == "heavy rows":
-        scores += 3.0 * (rng.random((count, 1)) < 0.02)
-    rows = (rng.random((count, n)) < 1.0 / (1.0 + np.exp(-odds - scores))).astype(int)
-    if kind == "several states":
-        rows += rng.integers(0, 2, n) * rows * (rng.random((count, n)) < 0.5)
-    if kind == "constant columns":
-        rows[:, : 1 + n // 10] = 1
-    if kind == "equal columns":
-        rows[:, : n // 3] = rows[:, n // 3 : 2 * (n // 3)]
-    return f"{seed} {kind}", rows
-
-
 def words(n: int, count: int) -> np.ndarray:
     """Rows of sparse texts: 20 topics, one in a hundred words present, lengths that differ."""
     rng = np.random.default_rng(0)
@@ -101,7 +66,6 @@ def main() -> None:
     """Show the sets that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sets", nargs="*", default=SETS)
-    parser.add_argument("--synthetic", type=int, default=0)
     parser.add_argument("--words", type=int, nargs=2)
     parser.add_argument("--hidden", action="store_true")
     parser.add_argument("--limit", type=float)
@@ -111,14 +75,6 @@ def main() -> None:
         rows = words(*given.words)
         a, b = 8 * len(rows) // 10, 9 * len(rows) // 10
         show("words", rows[:a], rows[a:b], rows[b:], given.limit or 600.0, {"num_states": 2, **options})
-    elif given.synthetic:
-        for seed in range(given.synthetic):
-            name, rows = synthetic_set(seed)
-            train = fastmix.learning.read_data(rows)
-            parts = np.split(train.states, [len(rows) // 2, 3 * len(rows) // 4])
-            counts = {"num_states": train.num_states}
-            split = [fastmix.learning.read_data(part, **counts) for part in parts]
-            show(name, *split, given.limit or 20.0, options)
     else:
         for name in given.sets:
             show(name, *shared_set(name), given.limit or 600.0, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from typing import Any
 
@@ -185,3 +186,21 @@ def test_cheap_models_stay_in_the_set_and_on_the_graph() -> None:
     graph = [(0, 2), (1, 2)]
     given = learn(rows[:count], edges=graph, validation=rows[count:], seed=0)
     assert given.model.edges.tolist() == [[0, 2], [1, 2]]
+
+
+@pytest.mark.parametrize("states", [[2] * 9, [2, 3, 4, 2, 5]])
+def test_pairs_of_sparse_rows_are_counted_by_their_ones(monkeypatch: pytest.MonkeyPatch, states: list[int]) -> None:
+    rng = np.random.default_rng(len(states))
+    rows = np.where(rng.random((300, len(states))) < 0.03, rng.integers(0, states, (300, len(states))), 0)
+    data = read_data(rows, num_states=states)
+    module = importlib.import_module("fastmix.learning.chow_liu")
+    sparse = chow_liu(data)
+    counted = []
+    whole = module._sparse_pair_probabilities
+    monkeypatch.setattr(module, "_sparse_pair_probabilities", lambda *given: counted.append(1) or whole(*given))
+    assert np.array_equal(chow_liu(data).edges, sparse.edges)
+    assert counted
+    monkeypatch.setattr(module, "SPARSE_SHARE", 0.0)
+    dense = chow_liu(data)
+    ours = fastmix.score(sparse, rows).log_likelihood
+    assert ours == pytest.approx(fastmix.score(dense, rows).log_likelihood, abs=1e-9)

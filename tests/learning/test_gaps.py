@@ -10,12 +10,12 @@ from learning_models import draws
 
 import fastmix
 from fastmix import MarkovRandomField, Status, learn
-from fastmix._clock import NO_LIMIT
+from fastmix._clock import NO_LIMIT, Clock
 from fastmix._context import open_context
 from fastmix.graphs import complete_edges
 from fastmix.learning import chow_liu, gaps, read_data
 from fastmix.learning.gaps import gap_tree
-from fastmix.learning.tree_mixture import MixtureRows
+from fastmix.learning.tree_mixture import MixtureRows, TreeMixture
 
 
 def dense_model(n: int = 8, seed: int = 0) -> MarkovRandomField:
@@ -124,3 +124,33 @@ def test_gaps_in_validation_data_alone() -> None:
     whole = learn(rows, validation=rows, **options)
     part = learn(rows, validation=with_holes(rows, 0.1), **options)
     assert part.validation_log_likelihood == pytest.approx(whole.validation_log_likelihood, abs=0.1)
+
+
+def test_a_tree_of_rows_with_too_many_gaps_to_list_has_a_value() -> None:
+    rng = np.random.default_rng(4)
+    steps = rng.random((60, 30)) < 0.1
+    rows = with_holes(np.cumsum(steps, axis=1) % 2, 0.3)
+    rows[0, 4:24] = -1
+    result = learn(rows, edges="chow-liu", validation=rows)
+    assert result.status is Status.OK
+    assert result.value is not None
+    assert result.validation_log_likelihood is not None
+    assert result.value == pytest.approx(-result.validation_log_likelihood, abs=1e-9)
+
+
+def test_the_tree_so_far_comes_back_when_the_time_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = read_data(with_holes(draws(dense_model(), 300), 0.2))
+    clock = Clock(60.0)
+    whole = TreeMixture.expected_counts
+    calls: list[int] = []
+
+    def late(self: Any, *given: Any) -> Any:
+        """The counts, after which the time is over."""
+        calls.append(1)
+        clock.limit = 0.0 if len(calls) == 3 else clock.limit
+        return whole(self, *given)
+
+    monkeypatch.setattr(TreeMixture, "expected_counts", late)
+    tree = gap_tree(rows, 1.0, clock)
+    assert len(calls) == 3
+    assert (tree.parents >= 0).sum() == 7

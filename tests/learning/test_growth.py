@@ -140,3 +140,16 @@ def test_a_time_limit_gives_what_there_is() -> None:
     tree = learn(rows[:500], edges="chow-liu", validation=rows[500:700], num_states=2)
     assert tree.validation_log_likelihood is not None
     assert result.validation_log_likelihood >= tree.validation_log_likelihood - 1e-9
+
+
+def test_sparse_rows_without_validation_data_are_grown_by_a_tenth_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(7)
+    topics = rng.random((3, 26)) < 0.2
+    rows = (rng.random((1500, 26)) < np.where(topics[rng.integers(3, size=1500)], 0.15, 0.02)).astype(int)
+    monkeypatch.setattr("fastmix.learning.growth.UMBRELLA_ROUNDS", 30)
+    result = learn(rows, num_states=2, seed=0)
+    assert result.num_rows == 1350
+    assert [entry["model"] for entry in result.stats["compared"]] == ["fit", "independent", "chow-liu"]
+    assert result.model.num_edges < 325
+    whole = learn(rows, edges=[(0, 1)], num_states=2, seed=0)
+    assert whole.num_rows == 1500

@@ -17,6 +17,7 @@ from fastmix.learning.chow_liu import best_tree
 from fastmix.learning.coordinates import Coordinates
 from fastmix.learning.dataset import Dataset
 from fastmix.learning.fit import independent_fit, model_norms, validate
+from fastmix.learning.growth import can_grow, is_sparse
 from fastmix.learning.masses import least_log_masses
 from fastmix.learning.penalty_search import quality
 from fastmix.learning.problem import FitSize, Problem
@@ -24,6 +25,7 @@ from fastmix.learning.pseudo_likelihood import PseudoLikelihood
 from fastmix.learning.result import LearnResult
 from fastmix.learning.resume import Ledger
 from fastmix.learning.tuning import (
+    HELD_OUT_SHARE,
     MAX_GUARDED_VARIABLES,
     MIN_GUARDED_ROWS,
     MIN_ROWS_PER_PARAMETER,
@@ -39,8 +41,11 @@ from fastmix.model import MarkovRandomField
 from fastmix.projection import project
 from fastmix.results import Status
 
-__all__ = ["CheapModels", "lower_score"]
+__all__ = ["CheapModels", "lower_score", "with_held_out_rows"]
 
+#: Names of models in lists of what was compared.
+FIT = "fit"
+TREE = "chow-liu"
 #: What makes a fit for a problem.
 Learn = Callable[[Problem], LearnResult]
 
@@ -65,9 +70,9 @@ class CheapModels:
 
     1. With validation data, the best of all by a lower bound on its score there comes back; in doubt 2. decides.
     2. Without any, all are compared on the rows themselves, less what they have gained there by chance, by the number
-       of parameters (Akaike's criterion; Hurvich and Tsai 1989). What is better by two standard errors of the
-       difference is the answer.
-    3. Where the fit is not better by that, and rows are few, all are learnt again without a fifth of the rows, and
+       of parameters (Akaike's criterion; Hurvich and Tsai 1989). A fit that is better by two standard errors of the
+       difference stays, one that is worse by one gives way.
+    3. Where the fit is not clearly better, and rows are few, all are learnt again without a fifth of the rows, and
        compared on it; up to three fifths, until one is better by two standard errors. In doubt 2. says which it is.
     4. Where a time limit may end the fit, and rows are few, the first fifth is held out before: a fit to the others
        that was seen to be better than what is cheap comes back if the one to all of them does not end.
@@ -140,7 +145,7 @@ class CheapModels:
         return best, _scores(all_results)
 
     def _is_luck(self, result: LearnResult, rival: LearnResult) -> bool:
-        """Whether a fit may be better than a cheap model on the validation data by chance alone."""
+        """Whether a model may be better than another on the validation data by chance alone."""
         rows = self.problem.validation
         if rows is None or not math.isfinite(quality(rival)):
             return False
@@ -192,11 +197,10 @@ class CheapModels:
         if math.isfinite(gain):
             spread = self._spread(best, scored, rows)
             assert spread is not None  # both have scores
-            error = SCORE_CAUTION * _std_error(rows, spread)
-            error += SCORE_CAUTION * (stats.get("validation_std_error") or 0.0)
+            error = _std_error(rows, spread) + (stats.get("validation_std_error") or 0.0)
         if not is_there:
             is_better = gain > 0.0
-        elif gain < -error:
+        elif gain < -SCORE_CAUTION * error:
             return result, []
         elif self._has_few_rows() and self._try_until_decided(learn):
             return self._by_trials(result, in_doubt=gain > 0.0)
@@ -255,12 +259,12 @@ class CheapModels:
         logs = {
             name: np.concatenate([t.logs[name] for t in self.trials if name in t.logs]) for name in self.trials[0].logs
         }
-        names = [name for name in logs if name != "fit" and len(logs[name]) == len(logs["fit"])]
+        names = [name for name in logs if name != FIT and len(logs[name]) == len(logs[FIT])]
         best = max(names, key=lambda name: float(logs[name].mean()))
-        gains = logs[best] - logs["fit"]
-        if not np.isfinite(gains).all():
-            return best, math.inf, 0.0
-        return best, float(gains.mean()), float(gains.std()) / math.sqrt(max(1, len(gains) - 1))
+        if TREE in names and best != TREE:  # unless it is better by more than chance
+            mean, error = _mean(logs[best] - logs[TREE])
+            best = best if mean > SCORE_CAUTION * error else TREE
+        return best, *_mean(logs[best] - logs[FIT])
 
     def _try(self, learn: Learn, share: float = 1.0) -> bool:
         """Learn again from most of the rows, in a share of the time; whether that gave a trial."""
@@ -287,9 +291,7 @@ class CheapModels:
 
 def name_of(result: LearnResult) -> str:
     """How lists of what was compared call a result."""
-    return {"none": "independent", "closed form": "chow-liu"}.get(
-        result.moments if "cheap" in result.stats else "", "fit"
-    )
+    return {"none": "independent", "closed form": TREE}.get(result.moments if "cheap" in result.stats else "", FIT)
 
 
 def _scores(results: list[LearnResult]) -> list[dict[str, Any]]:
@@ -383,10 +385,21 @@ def _within(problem: Problem, tree: MarkovRandomField) -> MarkovRandomField:
 # -- comparing --------------------------------------------------------------------------------------------------------
 
 
-def _split(data: Dataset, rng: np.random.Generator, number: int) -> tuple[Dataset, Dataset]:
+def with_held_out_rows(problem: Problem) -> Problem:
+    """The problem with a tenth of its rows to validate by, where a sparse graph can then be grown; else as it was."""
+    data = problem.data
+    is_even = float(np.ptp(data.weights)) == 0.0
+    if problem.validation is not None or not is_even or data.num_rows < MIN_GUARDED_ROWS / HELD_OUT_SHARE:
+        return problem
+    most, rest = _split(data, problem.context.rng("held out"), 0, HELD_OUT_SHARE)
+    part = replace(problem, data=most, validation=rest)
+    return part if can_grow(part) and is_sparse(part) else problem
+
+
+def _split(data: Dataset, rng: np.random.Generator, number: int, share: float = TRIAL_SHARE) -> tuple[Dataset, Dataset]:
     """The rows without the part of this number, and these, in an order that is drawn."""
     order = rng.permutation(len(data.states))
-    parts = np.array_split(order, round(1.0 / TRIAL_SHARE))
+    parts = np.array_split(order, round(1.0 / share))
     return _rows(data, np.setdiff1d(order, parts[number])), _rows(data, parts[number])
 
 
@@ -395,6 +408,13 @@ def _rows(data: Dataset, chosen: IntArray) -> Dataset:
     weights = data.weights[chosen]
     num_rows = max(1, round(data.num_rows * len(chosen) / len(data.states)))
     return replace(data, states=data.states[chosen], weights=weights / weights.sum(), num_rows=num_rows)
+
+
+def _mean(gains: FloatArray) -> tuple[float, float]:
+    """The mean of some numbers and its standard error; infinite where a number is."""
+    if not np.isfinite(gains).all():
+        return math.inf, 0.0
+    return float(gains.mean()), float(gains.std()) / math.sqrt(max(1, len(gains) - 1))
 
 
 def _row_scores(result: LearnResult, rows: Dataset) -> FloatArray:

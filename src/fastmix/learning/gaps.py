@@ -35,6 +35,7 @@ from fastmix.learning.tuning import (
     COMPLETION_ROUNDS,
     COMPLETION_SWEEPS,
     MAX_COMPLETED_CONTRASTS,
+    MIN_EM_GAIN,
     NUM_COMPLETIONS,
     TREE_ITERATIONS,
     TREES_OF_GAPS,
@@ -51,8 +52,9 @@ def gap_tree(
 ) -> TreeMixture:
     """The most probable tree for rows with missing values, as a mixture of one component.
 
-    With ``allowed`` edges (m, 2) it has no others. ``seed`` is that of the draws in which the tree is looked for. Once
-    the time is over the tree so far is the answer, if there is one.
+    With ``allowed`` edges (m, 2) it has no others. ``seed`` is that of the draws in which the tree is looked for.
+    Iterations end where they gain nothing after the last look. Once the time is over the tree so far is the answer, if
+    there is one.
     """
     rows = MixtureRows.of(data)
     num_states = data.num_states
@@ -61,6 +63,7 @@ def gap_tree(
     single = (1.0 - weight) * observed_shares(data)[0] + weight * uniform
     parents = np.full(len(num_states), -1, dtype=np.int64)
     tree = TreeMixture(num_states, parents, np.ones(1), single[:, None])
+    before = -np.inf
     for iteration in range(TREE_ITERATIONS):
         if iteration and clock.past():
             break
@@ -70,11 +73,14 @@ def gap_tree(
             if iteration in TREES_OF_GAPS and len(num_states) > 1:
                 some = tree.completed(rows, np.random.default_rng((seed, iteration)), clock)
                 wanted = best_parents(tree, some, data.num_rows, clock, allowed)
-            _, _, counts = tree.expected_counts(some, clock, wanted)
+            value, _, counts = tree.expected_counts(some, clock, wanted)
         except OutOfTimeError:
             if not iteration:
                 raise
             break
+        if iteration > TREES_OF_GAPS[-1] + 1 and value - before < MIN_EM_GAIN * abs(value):
+            break
+        before = value
         parents = tree.parents if wanted is None else wanted
         tables = tables_of(counts * data.num_rows, num_states, parents, smoothing)
         tree = TreeMixture(num_states, parents, np.ones(1), tables)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastmix._arrays import IntArray
 from fastmix._clock import OutOfTimeError
+from fastmix.errors import ResourceError
 from fastmix.graphs.edges import canonical_edges
 from fastmix.learning.chow_liu import best_tree
 from fastmix.learning.coordinates import Coordinates
@@ -19,6 +20,7 @@ from fastmix.learning.fit import fit, model_norms, validate
 from fastmix.learning.gaps import without_gaps
 from fastmix.learning.growth import can_grow, grow, is_sparse
 from fastmix.learning.likelihood import ExactLikelihood
+from fastmix.learning.masses import log_masses
 from fastmix.learning.model_moments import exact_model_term
 from fastmix.learning.penalty_search import fit_with_penalties, interrupted, late, quality
 from fastmix.learning.problem import FitSize, Problem
@@ -111,10 +113,15 @@ def _closed_form(problem: Problem, tree: MarkovRandomField) -> LearnResult:
     value = None
     error = None
     with contextlib.suppress(OutOfTimeError):  # the tree is there
-        data_term = DataTerm(coordinates, data, clock=problem.context.clock)
-        loss = ExactLikelihood(exact_model_term(coordinates, asked=True), data_term)
-        value, gradient = loss.evaluate(v)
-        error = coordinates.moment_error(gradient)
+        term = exact_model_term(coordinates, asked=True)
+        try:
+            loss = ExactLikelihood(term, DataTerm(coordinates, data, clock=problem.context.clock))
+            value, gradient = loss.evaluate(v)
+            error = coordinates.moment_error(gradient)
+        except ResourceError:  # missing values of a row have too many states to list, but not for elimination
+            masses = log_masses(model, data, problem.context.clock)
+            known = float(data.weights @ masses)
+            value = None if np.isnan(known) else term.evaluate(v)[0] - known
     stats: dict[str, Any] = {}
     is_cut = data.has_missing and problem.context.clock.past()  # expectation maximization goes on until then
     score = validate(problem, model, data, stats)

@@ -35,6 +35,7 @@ from fastmix.learning.tuning import (
     MANY_CHAINS,
     MAX_ROUGH_TOLERANCE,
     MAX_ROUNDS,
+    MAX_TAME_ROWS,
     MIN_CHAINS,
     MIN_SAMPLED_TOLERANCE,
     PAIRS_PER_SECOND,
@@ -132,9 +133,18 @@ class SampledFit:
             ridge = max(ridge, TAME_RIDGE)
             tol = TAME_TOLERANCE
         penalty = replace(self.penalty, ridge=ridge, l1=TAME_L1_FACTOR * self.penalty.l1)
-        loss = PseudoLikelihood().start(self.coordinates, self.data, self.problem.context)
+        loss = PseudoLikelihood().start(self.coordinates, self._some_rows(), self.problem.context)
         clock = self.problem.context.clock
         return minimize(loss, v, self.scaling, penalty, tol=tol, max_iter=TAME_ITERATIONS, clock=clock)
+
+    def _some_rows(self) -> Dataset:
+        """The rows, or, of very many, some that are drawn: they only say where to begin."""
+        data = self.data
+        if len(data.states) <= MAX_TAME_ROWS:
+            return data
+        chosen = np.sort(self.problem.context.rng("rows to begin with").permutation(len(data.states))[:MAX_TAME_ROWS])
+        weights = data.weights[chosen]
+        return replace(data, states=data.states[chosen], weights=weights / weights.sum())
 
     def _rounds(self, saved: Saved | None) -> Rounds:
         """What the rounds report and keep; the history of those that a checkpoint has is there already."""

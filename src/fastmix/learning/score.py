@@ -142,6 +142,9 @@ class ScoreResult(Result):
             elif isinstance(value, int):
                 value = f"{value:,}"
             known[name.replace("_", " ")] = value
+        if self.log_z_kind in ("estimate", "bound"):
+            low, high = self.log_z_bounds
+            known["log z, proven"] = f"from {low:.6g} to {high:.6g}"
         return known
 
     def contents(self) -> dict[str, Any]:

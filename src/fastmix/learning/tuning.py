@@ -32,8 +32,8 @@ __all__ = [
     "MAX_GROWING_VARIABLES", "MAX_GUARDED_VARIABLES", "MAX_HESSIAN_DATA_ROWS", "MAX_HESSIAN_NUMBERS",
     "MAX_HESSIAN_ROWS", "MAX_ITERATIONS", "MAX_MIXTURE_COMPONENTS", "MAX_MODELS", "MAX_ONE_HOT_ENTRIES", "MAX_PENALTY",
     "MAX_RIDGE_BESIDE_L1", "MAX_ROUGH_TOLERANCE", "MAX_ROUNDS", "MAX_SCORE_DIFFERENCE", "MAX_SECONDS_PER_GAP",
-    "MAX_STD_ERROR", "MAX_SUBSAMPLES", "MAX_SWEEPS", "MAX_TREE_BYTES", "MAX_TREE_ENTRIES", "MEAN_FIELD_STEPS",
-    "MIN_CHAINS",
+    "MAX_STD_ERROR", "MAX_SUBSAMPLES", "MAX_SWEEPS", "MAX_TAME_ROWS", "MAX_TREE_BYTES", "MAX_TREE_ENTRIES",
+    "MEAN_FIELD_STEPS", "MIN_CHAINS",
     "MIN_CLAMPED_PAIRS", "MIN_DENSE_TERMS", "MIN_DENSITY", "MIN_EDGE_GAIN", "MIN_EFFECTIVE_SHARE", "MIN_EM_GAIN",
     "MIN_GAIN_VARIANCE", "MIN_GUARDED_ROWS", "MIN_LADDERS", "MIN_ROWS_PER_PARAMETER", "MIN_SAMPLED_TOLERANCE",
     "MIN_SIZE_GAIN", "MIN_STEP_SHARE", "MIN_TIMED_NORM_ENTRIES", "MIN_VARIANCE", "NORM_TIME_SHARE", "NOT_MIXED",
@@ -221,8 +221,8 @@ HELD_OUT_SHARE = 0.1
 TRIAL_SHARE = 0.2
 NUM_TRIALS = 3
 TRIAL_TIME_SHARE = 0.6
-#: Share of the time for the tree of rows with missing values.
-TREE_TIME_SHARE = 0.5
+#: Share of the time for the tree of rows with missing values, which what is learnt must not be worse than.
+TREE_TIME_SHARE = 0.8
 #: Rows, at least, of which a part tells anything.
 MIN_GUARDED_ROWS = 20
 #: Rows per parameter, from which on what chance makes of a fit is known by the number of parameters.
@@ -369,6 +369,8 @@ TAME_TOLERANCE = 0.03
 TAME_SMALL_TOLERANCE = 1e-3
 #: Iterations of its search.
 TAME_ITERATIONS = 200
+#: Rows that it is made for.
+MAX_TAME_ROWS = 1 << 16
 #: Rounds of sweeps.
 MAX_ROUNDS = 200
 #: Gain in the log-likelihood that is small enough, per parameter, as a share of what chance makes of it.
