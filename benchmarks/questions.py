@@ -1,10 +1,15 @@
 """Many rows of evidence on one Bayesian network: ``prepare(..).ask`` beside single calls, pyAgrum and pgmpy.
 
     python benchmarks/questions.py FILE.bif ... [--rows 10000] [--seconds 20]
+    python benchmarks/questions.py --drawn 4
 
 Rows come from ancestral samples; a tenth and half of the variables are observed, the same ones in all rows or others
 in each. Marginals of all variables, one thread, CPU microseconds a row. Peers keep one object for all rows and answer
 as many as fit into ``--seconds``. The last column is the largest difference to single calls of fastmix.
+
+With ``--drawn`` drawn grids take the place of files, with couplings of a strength that is drawn, too: 64 rows by belief
+propagation side by side, by single calls of it, and by chains; the shares of rows that converge and mix; and the mean
+differences of probabilities to the exact ones, over all variables and rows.
 """
 
 from __future__ import annotations
@@ -107,13 +112,59 @@ def check(model: fastmix.MarkovRandomField, rows: Rows, answers: Any) -> float:
     return largest
 
 
+def drawn(num_draws: int) -> None:
+    """A line for every drawn grid: 64 rows, of which a tenth is observed."""
+    print("grid              coupling   loopy-bp   single calls      chains  converged  mixed   error, of chains")
+    for seed in range(num_draws):
+        rng = np.random.default_rng(seed)
+        num_states = int(rng.integers(2, 4))
+        side = int(rng.integers(8, 12 if num_states == 2 else 9))
+        coupling = float(rng.uniform(0.5, 3.0))
+        model = fastmix.instances.potts_grid(side, side, num_states=num_states, coupling_max=coupling, seed=seed)
+        full = rng.integers(0, num_states, size=(64, side * side))
+        rows = np.where(rng.random(full.shape) < 0.1, full, -1)
+        seconds = {}
+        answers = {}
+        for method in ("loopy-bp", "chains", "exact"):
+            fastmix.predict(model, rows[:2], method=method, num_threads=1, seed=0, progress=None)  # type: ignore[arg-type]
+            begun = time.process_time()
+            answers[method] = fastmix.predict(
+                model,
+                rows,
+                method=method,
+                num_threads=1,
+                seed=0,
+                progress=None,  # type: ignore[arg-type]
+            )
+            seconds[method] = 1e6 * (time.process_time() - begun) / len(rows)
+        single = per_row(
+            lambda row, m=model: void(fastmix.loopy_bp(m, evidence=observed(row), progress=None)), rows, 5.0
+        )
+        errors = [
+            float(np.abs(answers[method].node_marginals - answers["exact"].node_marginals).mean())
+            for method in ("loopy-bp", "chains")
+        ]
+        settled = float((answers["loopy-bp"].row_status == "unverified").mean())
+        mixed = float((answers["chains"].row_status == "ok").mean())
+        print(
+            f"{f'{side}x{side}, {num_states} states':18}{coupling:8.2f}{seconds['loopy-bp']:11.0f}{single:15.0f}"
+            f"{seconds['chains']:12.0f}{settled:11.0%}{mixed:7.0%}{errors[0]:9.4f}{errors[1]:9.4f}",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="+", type=Path, help="files of Bayesian networks")
+    parser.add_argument("paths", nargs="*", type=Path, help="files of Bayesian networks")
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each peer, and for single calls")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--drawn", type=int, default=0, help="drawn grids in place of files")
     options = parser.parse_args()
+    if options.drawn:
+        print("CPU microseconds a row, one thread")
+        drawn(options.drawn)
+        return
     print("CPU microseconds a row, one thread; in brackets how often the time of ask")
     print(f"{'network':12}{'observed':>18}{'ask':>9}{'single calls':>18}{'pyAgrum':>18}{'difference':>13}")
     for path in options.paths:

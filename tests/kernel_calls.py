@@ -15,6 +15,7 @@ from fastmix.bounds.walk_kernels import follow_walks
 from fastmix.crf import ConditionalRandomField
 from fastmix.exact import plan_exact, search
 from fastmix.graphs import complete_edges, grid_edges
+from fastmix.projection.faces import nearest_with_face
 from fastmix.theory.dependency import edge_dependencies
 
 __all__ = ["plain_results"]
@@ -160,6 +161,22 @@ def gradients(models: dict[str, MarkovRandomField]) -> list[Any]:
     return results
 
 
+def rows_side_by_side(models: dict[str, MarkovRandomField]) -> list[Any]:
+    """Beliefs of rows of evidence, and rows of tables projected with their faces."""
+    results = []
+    for name in ("grid", "potts", "forbidden"):
+        model = models[name]
+        evidence = np.full((3, model.num_variables), -1)
+        evidence[1:, 0] = 1
+        found = fastmix.predict(model, evidence, method="loopy-bp")
+        results.append([found.node_marginals.tolist(), found.row_log_z.tolist()])
+    for name in ("grid", "potts"):
+        rows = np.outer([0.1, 1.0, 2.0], models[name].log_pairwise)
+        tables, face = nearest_with_face(models[name], rows, 0.6)
+        results.append([tables.tolist(), face.product(np.sin(np.arange(rows.size)).reshape(rows.shape)).tolist()])
+    return results
+
+
 def learnt() -> list[Any]:
     """Parameters learnt by the pseudo-likelihood, for two states and for three."""
     rng = np.random.default_rng(3)
@@ -199,6 +216,7 @@ def plain_results() -> list[Any]:
         walks(),
         rows_of_evidence(models),
         gradients(models),
+        rows_side_by_side(models),
         learnt(),
         conditional_fields(),
     ]

@@ -206,14 +206,14 @@ def _projection(structure: Any, norm_bound: float) -> Callable[[Any], Any]:
 
     def points(theta: FloatArray) -> FloatArray:
         rows = theta.reshape(-1, theta.shape[-1])
-        known = np.isfinite(rows).all(axis=1)
+        known = np.asarray(np.isfinite(rows).all(axis=1))
         found = np.where(known[:, None], rows, np.nan)
         found[known, first:], _ = nearest_with_face(model, rows[known, first:], norm_bound)
         return found.reshape(theta.shape)
 
     def products(theta: FloatArray, direction: FloatArray) -> FloatArray:
         rows = theta.reshape(-1, theta.shape[-1])
-        known = np.isfinite(rows).all(axis=1)
+        known = np.asarray(np.isfinite(rows).all(axis=1))
         found = np.where(known[:, None], direction.reshape(rows.shape), np.nan)
         _, face = nearest_with_face(model, rows[known, first:], norm_bound)
         if face is not None:

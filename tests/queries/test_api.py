@@ -207,7 +207,7 @@ def test_what_belief_propagation_cannot_answer() -> None:
     with pytest.raises(ValueError, match="num_draws"):
         prepare(pair).ask([[0, -1]], otherwise="loopy-bp", num_draws=2)
     with pytest.raises(ValueError, match="method"):
-        impute(pair, [[0, -1]], method="loopy-bp")  # type: ignore[arg-type]
+        impute(pair, [[0, -1]], method="loopy-bp")
     late = predict(instances.ising_grid(30, 30, coupling_max=1.0, seed=0), [[-1] * 900] * 50, method="loopy-bp",
                    time_limit=1e-6)  # fmt: skip
     assert set(late.row_status) == {"time_limit"}

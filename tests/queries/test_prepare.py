@@ -172,7 +172,7 @@ def test_many_rows_that_do_not_fit_are_answered_by_belief_propagation() -> None:
     rows[4, ::2] = 0  # so much is observed that exact inference fits
     for own, otherwise in ((model, "loopy-bp"), (model.replace(log_pairwise=tables), "auto")):
         prepared = prepare(own, memory_limit=10_000)
-        answers = prepared.ask(rows, otherwise=otherwise, most_probable=True, seed=0)  # type: ignore[arg-type]
+        answers = prepared.ask(rows, otherwise=otherwise, most_probable=True, seed=0)
         assert 0 < answers.stats["num_exact_rows"] < 20
         assert set(answers.row_status) <= {"ok", "unverified"}
         assert answers.node_marginals is not None

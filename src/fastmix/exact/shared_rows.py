@@ -147,7 +147,7 @@ class SharedRows(ParameterRows):
         """Whether rows can be answered before their weights are known."""
         return not self.leaves.others
 
-    def answer(self, own: FloatArray, tables: FloatArray, clock: Clock = NO_LIMIT) -> SharedAnswer:
+    def unweighted(self, own: FloatArray, tables: FloatArray, clock: Clock = NO_LIMIT) -> SharedAnswer:
         """Log Z and gradients by the unaries, and what gives those by the tables once weights are known."""
         assert self.can_wait
         run = _SharedRun(self, own, tables)

@@ -130,7 +130,7 @@ class LogPartition(Partition):
         if not self._shared_rows.can_wait:
             return None
         rows = np.asarray(unary, dtype=np.float64).reshape(-1, unary.shape[-1])
-        found = self._shared_rows.answer(rows, tables, clock)
+        found = self._shared_rows.unweighted(rows, tables, clock)
         return SharedAnswer(found.log_z.reshape(unary.shape[:-1]), found.own.reshape(unary.shape), found.by_tables)
 
     @property

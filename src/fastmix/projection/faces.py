@@ -149,7 +149,7 @@ def nearest_with_face(
     active, z = graph.settle(multipliers, z)
     free = graph.free_edges(active, z)
     # Step 3.
-    is_loaded = active[graph.ends].any(axis=1)
+    is_loaded: BoolArray = np.asarray(active[graph.ends].any(axis=1))
     is_zero = is_loaded.copy()
     is_zero[free.numbers] = False
     z[~is_loaded] = costs.rho[~is_loaded]
@@ -303,9 +303,9 @@ def _tight_contrasts(tables: FloatArray, shape: tuple[int, int], z: FloatArray, 
     np.put_along_axis(design, corners[chosen], own_signs, axis=2)
     # A change dT of a table and dz of its bound stay on the face where design @ dT = steps * dz.
     steps = np.sign(np.take_along_axis(values, chosen, axis=1)) * used * contrast_scale("range")
-    inverse = (
-        np.linalg.pinv(design, rcond=1e-9) if count_contrasts(*shape, "range") > 1 else design.swapaxes(1, 2) / 4.0
-    )
+    inverse: FloatArray = design.swapaxes(1, 2) / 4.0
+    if count_contrasts(*shape, "range") > 1:
+        inverse = np.asarray(np.linalg.pinv(design, rcond=1e-9), dtype=np.float64)
     gain = np.matmul(inverse, steps[:, :, None])[:, :, 0]
     weights = gain / (gain**2).sum(axis=1, keepdims=True)
     in_all = positions[:, 0][:, None, None] + corners[chosen]

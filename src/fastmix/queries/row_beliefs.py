@@ -20,7 +20,7 @@ from fastmix.queries.answers import RowAnswers, Wanted, worst_status
 from fastmix.queries.tuning import ROWS_PER_REPORT
 from fastmix.results import Status
 from fastmix.variational.loopy_bp import loopy_bp
-from fastmix.variational.row_messages import RowMessages
+from fastmix.variational.row_messages import RowBeliefs, RowMessages
 
 __all__ = ["answer_by_messages", "fits_messages"]
 
@@ -58,14 +58,14 @@ class _RowBeliefs:
     def run(self) -> None:
         """Beliefs of all rows, then what has to be done row by row."""
         messages = RowMessages(self.model)
-        settled = str(Status.OK if messages.is_forest else Status.UNVERIFIED)
         clock = self.context.clock
         for first in range(0, len(self.rows), ROWS_PER_REPORT):
             part = slice(first, first + ROWS_PER_REPORT)
-            found = messages.answer(self.rows[part], num_threads=self.context.num_threads, clock=clock)
-            self.marginals[part] = found.node_marginals
-            self.log_z[part] = found.log_z
-            self.row_status[part] = np.where(found.converged, settled, str(Status.NOT_CONVERGED))
+            found = messages.unanswered(len(self.rows[part]))
+            try:
+                messages.answer(self.rows[part], found, num_threads=self.context.num_threads, clock=clock)
+            finally:
+                self._keep(part, found, Status.OK if messages.is_forest else Status.UNVERIFIED)
             for number in (first + np.flatnonzero(found.is_lost)).tolist():
                 clock.check()
                 self._answer_alone(number)
@@ -74,6 +74,14 @@ class _RowBeliefs:
                     clock.check()
                     self._complete(number)
             clock.report(min(first + ROWS_PER_REPORT, len(self.rows)), len(self.rows), "rows")
+
+    def _keep(self, part: slice, found: RowBeliefs, settled: Status) -> None:
+        """Keep the beliefs of rows; those that have none were not answered."""
+        is_known = ~np.isnan(found.node_marginals).any(axis=1)
+        verdicts = np.where(found.converged, str(settled), str(Status.NOT_CONVERGED))
+        self.marginals[part] = found.node_marginals
+        self.log_z[part] = found.log_z
+        self.row_status[part] = np.where(is_known, verdicts, self.row_status[part])
 
     def _evidence(self, number: int) -> dict[int | str, int | str]:
         """What a row observes."""

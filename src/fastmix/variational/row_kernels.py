@@ -26,6 +26,22 @@ def _scale(out, by):
 
 
 @njit(**_FAST)
+def _copy(out, x):
+    """Write a run of numbers to another; an assignment of slices takes a second more to compile."""
+    for c in range(len(out)):
+        out[c] = x[c]
+
+
+@njit(**_FAST)
+def _largest(x):
+    """The largest of some numbers that are not negative."""
+    found = 0.0
+    for c in range(len(x)):
+        found = x[c] if x[c] > found else found
+    return found
+
+
+@njit(**_FAST)
 def _multiply(out, x, y):
     """Write the products of two runs of numbers to a third."""
     for c in range(len(out)):
@@ -91,7 +107,7 @@ def _fill_products(i, graph, unary, messages, products, is_wide, high, is_lost, 
     size = node_starts[i + 1] - first
     degree = indptr[i + 1] - indptr[i]
     for a in range(size):
-        products[0, a, :] = unary[first + a]
+        _copy(products[0, a], unary[first + a])
     for t in range(degree):
         incoming = starts[back[indptr[i] + t]]
         for a in range(size):
@@ -174,7 +190,7 @@ def pass_messages(order, graph, tables, unary, is_wide, messages, products, damp
                 _invert(high, is_lost)
                 for b in range(length):
                     _blend(messages[starts[k] + b], new[b], high, damping, change)
-        if change.max() <= tol:
+        if _largest(change) <= tol:
             return made + 1
     return max_passes
 

@@ -7,7 +7,6 @@ others, so that the answer for a row does not depend on how many there are besid
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -100,39 +99,30 @@ class RowMessages:
         np.add.at(around, model.edges.reshape(-1), np.repeat(ranges, 2))
         self.is_wide = around > PRODUCT_LOG_RANGE
 
-    def answer(
-        self,
-        rows: IntArray,
-        *,
-        num_threads: int = 1,
-        clock: Clock = NO_LIMIT,
-        report: Callable[[int], None] | None = None,
-    ) -> RowBeliefs:
-        """Beliefs for rows (N, n) of observed states, negative where a variable is open.
+    def unanswered(self, count: int) -> RowBeliefs:
+        """What is known of so many rows before they are answered."""
+        nothing = np.zeros(count, dtype=bool)
+        return RowBeliefs(np.full((count, len(self.unary)), np.nan), np.full(count, np.nan), nothing, nothing.copy())
 
-        ``report`` is told how many more rows are done.
+    def answer(self, rows: IntArray, found: RowBeliefs, *, num_threads: int = 1, clock: Clock = NO_LIMIT) -> None:
+        """Write beliefs for rows (N, n) of observed states, negative where a variable is open.
+
+        Where the time ends, ``found`` has what is known by then.
         """
-        count = len(rows)
-        found = RowBeliefs(
-            np.full((count, len(self.unary)), np.nan), np.full(count, np.nan), np.zeros(count, dtype=bool),
-            np.zeros(count, dtype=bool),
-        )  # fmt: skip
         stages = list(zip(DAMPINGS, ROW_PASSES, strict=True))
         if self.is_forest:
             stages = [(0.0, 2 * self.model.num_variables + 2)]
-        left = np.arange(count)
+        left = np.arange(len(rows))
         for damping, num_passes in stages:
             if not len(left):
                 break
             width = self._width(len(left))
             numbers = self.num_entries + 2 * len(self.unary) + self.room[0] * self.room[1]
-            check_memory(8.0 * num_threads * width * numbers, f"rows {count}", "ask fewer threads")
+            check_memory(8.0 * num_threads * width * numbers, f"rows {len(rows)}", "ask fewer threads")
             blocks = [left[first : first + width] for first in range(0, len(left), width)]
 
             def go(block: IntArray, stage: tuple[float, int, int] = (damping, num_passes, width)) -> None:
                 self._answer_block(rows, block, stage, found, clock)
-                if report is not None:
-                    report(int((found.converged[block] | found.is_lost[block]).sum()))
 
             if num_threads > 1 and len(blocks) > 1:
                 with ThreadPoolExecutor(num_threads) as pool:
@@ -141,9 +131,6 @@ class RowMessages:
                 for block in blocks:
                     go(block)
             left = left[~found.converged[left] & ~found.is_lost[left]]
-        if report is not None:
-            report(len(left))
-        return found
 
     def _width(self, count: int) -> int:
         """Rows side by side: no more than there are, and than their messages have room."""
@@ -174,9 +161,8 @@ class RowMessages:
                 is_lost, change,
             )  # fmt: skip
             made += done
-            if done < some or change.max() <= ROW_TOL:
+            if done < some or change.max() <= ROW_TOL or clock.past():  # late messages are read as they stand
                 break
-            clock.check()
         beliefs = np.empty_like(unary)
         log_z = np.full(width, self.log_constant)
         read_beliefs(self.graph, self.tables, unary, self.is_wide, messages, products, is_lost, beliefs, log_z)
