@@ -92,8 +92,8 @@ def _distinct(column: Any) -> tuple[list[Any], IntArray]:
 
     Values that are equal but have different names, such as True and 1, stay apart: then every row has its own.
     """
-    dtype = getattr(column, "dtype", None)
-    if hasattr(column, "factorize") and dtype != object:  # of pandas, all values of one type; missing ones are -1
+    kind = getattr(getattr(column, "dtype", None), "kind", "O")
+    if hasattr(column, "factorize") and kind != "O":  # of pandas, all values of one type; missing ones are -1
         codes, different = column.factorize()
         values = [*different, None]
         return _in_order(values, np.asarray(codes, dtype=np.int64) % len(values))

@@ -7,20 +7,20 @@ sums are known. What compiled code uses stands in the files of the kernels.
 from __future__ import annotations
 
 __all__ = [
-    "ARCS_PER_CALL", "BLOCK_BITS_LADDER", "BLOCK_MOVES", "BUCKET_BYTES_PER_ENTRY", "BUCKET_SECONDS_PER_ENTRY",
-    "CHOICES_PER_SECOND", "CLIMBS_PER_START", "COLDEST", "COLDEST_SPINS", "COST_ROUNDING", "COUPLING_TOLERANCE",
-    "DESCENT_SECONDS", "DUAL_WINDOW", "ENTRIES_PER_CALL", "ENTRIES_PER_SECOND", "FEW_BLOCK_MOVES",
-    "FEW_SWEEPS_PER_CALL", "FIRST_SWEEPS_OF_SPINS", "HOTTEST", "HOTTEST_SPINS", "LEAST_BLOCK_BITS", "LEAST_DUAL_GAIN",
-    "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "LEAST_MOVE_GAIN", "LOOKS_PER_CALL", "MAX_BAG_ENTRIES",
-    "MAX_BLOCK_ENTRIES", "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS", "MAX_COST_ENTRIES", "MAX_DESCENT_SWEEPS",
-    "MAX_DUAL_PASSES", "MAX_LATTICE_ROOM", "MAX_LATTICE_STEPS", "MAX_MODES", "MAX_OPEN_CASES", "MAX_POLISHES",
-    "MAX_PRICE_ROUNDS", "MAX_REGION_SHARE", "MAX_RESTARTS", "MAX_SHARE_OF_READ", "MAX_STATES_OF_CHAINS",
-    "MAX_SUM_OF_COSTS", "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "METRIC_SLACK", "MIN_TOULBAR2_SECONDS",
-    "MOST_BLOCK_BITS", "NEGLIGIBLE_MISS", "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN", "READS_PER_LENGTH", "REHEATED",
-    "SHARE_BEFORE_HURRY", "SHARE_OF_BLOCK_PLAN", "SHARE_OF_CHECK", "SHARE_OF_CLIMBS", "SHARE_OF_DOUBTFUL_ELIMINATION",
-    "SHARE_OF_ELIMINATION", "SHARE_OF_ELIMINATION_OF_SOME", "SHARE_OF_EXPANSION", "SHARE_OF_FIRST_SOLUTION",
-    "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "SHARE_OF_PRICED_SEARCH", "SHARE_OF_TOULBAR2", "STEPS_OF_SIMPLE_TABLES",
-    "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
+    "ARCS_PER_CALL", "BLOCK_BITS_LADDER", "BLOCK_MOVES", "BLOCK_NOISE", "BUCKET_BYTES_PER_ENTRY",
+    "BUCKET_SECONDS_PER_ENTRY", "CHOICES_PER_SECOND", "CLIMBS_WITHOUT_GAIN", "COLDEST", "COLDEST_SPINS",
+    "COST_ROUNDING", "COUPLING_TOLERANCE", "DESCENT_SECONDS", "DUAL_WINDOW", "ENTRIES_PER_CALL", "ENTRIES_PER_SECOND",
+    "FEW_BLOCK_MOVES", "FEW_SWEEPS_PER_CALL", "FIRST_SWEEPS_OF_SPINS", "HOTTEST", "HOTTEST_SPINS", "LEAST_BLOCK_BITS",
+    "LEAST_DUAL_GAIN", "LEAST_ENGINE_BYTES", "LEAST_GAP_SHARE", "LEAST_MOVE_GAIN", "LOOKS_PER_CALL",
+    "MAX_BLOCK_CANDIDATES", "MAX_BLOCK_ENTRIES", "MAX_CHECKED_NUMBERS", "MAX_CONSTANT_STARTS", "MAX_COST_ENTRIES",
+    "MAX_DESCENT_SWEEPS", "MAX_DUAL_PASSES", "MAX_LATTICE_ROOM", "MAX_LATTICE_STEPS", "MAX_MODES", "MAX_OPEN_CASES",
+    "MAX_POLISHES", "MAX_PRICE_ROUNDS", "MAX_REGION_SHARE", "MAX_RESTARTS", "MAX_SHARE_OF_READ",
+    "MAX_STATES_OF_CHAINS", "MAX_SUM_OF_COSTS", "MAX_SUPPORT_CHOICES", "MAX_WEIGHT_RATIO", "METRIC_SLACK",
+    "MIN_TOULBAR2_SECONDS", "MOST_BLOCK_BITS", "NEGLIGIBLE_MISS", "NUM_CHAINS", "NUM_TEMPERATURES", "OVERRUN",
+    "READS_PER_LENGTH", "REHEATED", "SHARE_BEFORE_HURRY", "SHARE_OF_CHECK", "SHARE_OF_CLIMBS",
+    "SHARE_OF_DOUBTFUL_ELIMINATION", "SHARE_OF_ELIMINATION", "SHARE_OF_ELIMINATION_OF_SOME", "SHARE_OF_EXPANSION",
+    "SHARE_OF_FIRST_SOLUTION", "SHARE_OF_MESSAGES", "SHARE_OF_PLAN", "SHARE_OF_PRICED_SEARCH", "SHARE_OF_TOULBAR2",
+    "SHARE_OF_WHOLE_MOVES", "STEPS_OF_SIMPLE_TABLES", "SUM_ROUNDING", "SWEEPS_PER_TEMPERATURE", "UPDATES_PER_CALL",
 ]  # fmt: skip
 
 # -- mode_run.py ----------------------------------------------------------------------------------------------------
@@ -203,15 +203,17 @@ BLOCK_BITS_LADDER = (0.0, 3.0, 6.0, 9.0)
 MOST_BLOCK_BITS = 20.0
 #: Entries of all tables of a move together, at most: about a tenth of a second, and 32 MB.
 MAX_BLOCK_ENTRIES = 1 << 22
-#: Variables in all cliques of an order together, at most: a second of planning. Not measured.
-MAX_BAG_ENTRIES = 2_000_000
+#: Variables at most among which a block is chosen: 5 ms of bits for the graph between them.
+MAX_BLOCK_CANDIDATES = 4096
+#: Noise on the logs of entries by which the next variable of a block is chosen. Not measured.
+BLOCK_NOISE = 1.0
+#: Share of the moves that choose a block among all variables; others do so among those around one of them.
+SHARE_OF_WHOLE_MOVES = 0.5
 #: Moves in a row without a gain that end one step of a climb.
 BLOCK_MOVES = 6
 #: The same for moves of the largest blocks.
 FEW_BLOCK_MOVES = 3
-#: Climbs from the best configuration with a region drawn anew, for each that begins elsewhere.
-CLIMBS_PER_START = 4
+#: Climbs in a row, from the best configuration with a region drawn anew, that gain nothing before one begins elsewhere.
+CLIMBS_WITHOUT_GAIN = 6
 #: Share of the variables that are drawn anew, at most.
 MAX_REGION_SHARE = 0.1
-#: Share of the time left for an order of elimination, and its cliques. Not measured.
-SHARE_OF_BLOCK_PLAN = 0.2
