@@ -92,11 +92,11 @@ class _Network:
         self.states.append(int(self.rng.random() < probability))
         return len(self.states) - 1
 
-    def effect(self, parents: list[int]) -> int:
+    def effect(self, parents: list[int], weights: tuple[float, ...] = (), least_leak: float = -3.0) -> int:
         """The number of a new noisy or of some variables: one variable of a chain for each of them."""
-        last = self.cause(10.0 ** self.rng.uniform(-3, -1))
+        last = self.cause(10.0 ** self.rng.uniform(least_leak, least_leak + 2.0))
         for parent in parents:
-            weight = self.rng.uniform(0.2, 0.95)
+            weight = float(self.rng.choice(weights)) if weights else self.rng.uniform(0.2, 0.95)
             table = np.array([[[1.0, 0.0], [1.0 - weight, weight]], [[0.0, 1.0], [0.0, 1.0]]])
             with np.errstate(divide="ignore"):
                 self.factors.append(([last, parent, len(self.states)], np.log(table)))
@@ -130,6 +130,21 @@ def layered(rng: np.random.Generator, sizes: tuple[int, ...], num_parents: int, 
             for _ in range(size)
         ]
     return network.model(), {v: network.states[v] for v in above if rng.random() < share}
+
+
+def deep(rng: np.random.Generator, sizes: tuple[int, ...], num_parents: int, num_observed: int) -> Any:
+    """Effects of anything above them, with few weights, some of them certain; a few ends are observed, mostly on."""
+    network = _Network(rng)
+    above = [network.cause(10.0 ** rng.uniform(-3.5, -1)) for _ in range(sizes[0])]
+    for size in sizes[1:]:
+        ends = []
+        for _ in range(size):
+            parents = rng.choice(above, int(rng.integers(1, 2 * num_parents)), replace=False).tolist()
+            ends.append(network.effect(parents, weights=(0.9, 0.5, 1.0, 0.1, 0.05, 0.4), least_leak=-4))
+        above = above + ends
+    on = [v for v in ends if network.states[v]][: num_observed * 2 // 3]
+    off = [v for v in ends if not network.states[v]][: num_observed - len(on)]
+    return network.model(), {v: network.states[v] for v in on + off}
 
 
 def constraints(rng: np.random.Generator, n: int, count: int, most_states: int, arity: int) -> Any:
@@ -175,6 +190,7 @@ FAMILIES = {
     "noisy-or": lambda rng: bipartite(rng, 80, 150, 12),
     "large noisy-or": lambda rng: bipartite(rng, 400, 300, 10),
     "layers": lambda rng: layered(rng, (150, 200, 150), 5, 0.5),
+    "deep layers": lambda rng: deep(rng, (250, 350, 300, 150), 3, 20),
     "constraints": lambda rng: constraints(rng, 100, 250, 4, 3),
     "many constraints": lambda rng: constraints(rng, 300, 700, 5, 4),
     "squares": lambda rng: squares(rng, 24),

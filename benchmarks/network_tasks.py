@@ -81,7 +81,7 @@ def intervene(network: BayesianNetwork) -> list[Any]:
         return query.values[order]
 
     def ours() -> Any:
-        return infer(network.do({name: state}).to_model(), method="exact").marginal(target)
+        return infer(network.do({name: state}).ancestral([target]).to_model(), method="exact").marginal(target)
 
     return [("pgmpy", ours, theirs, lambda a, b: float(np.abs(a - b).max()))]
 

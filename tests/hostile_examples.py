@@ -248,6 +248,7 @@ EXAMPLES: dict[str, Callable[[], dict[str, Any]]] = {
     "Logical": lambda: {"kind": "or"},
     "NoisyMax": lambda: {"contributions": [[[0.5, 0.5], [0.5, 0.5]]]},
     "NoisyOr": lambda: {"probabilities_of_causes": [0.5, 0.5]},
+    "BayesianNetwork.ancestral": lambda: {"variables": ["wet"]},
     "BayesianNetwork.do": lambda: {"interventions": {"wet": "yes"}},
     "BayesianNetwork.sample": lambda: {"num_draws": 3},
     "BayesianNetwork.state_index": lambda: {"variable": "rain", "state": "yes"},

@@ -104,6 +104,29 @@ def test_random_networks_against_the_truncated_product() -> None:
                 np.testing.assert_allclose(after.marginal(i), before.marginal(i), atol=1e-12)
 
 
+def test_what_does_not_lead_to_the_variables_asked_about_can_be_left_out() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        network = random_network(rng, int(rng.integers(2, 7)))
+        n = network.num_variables
+        target, seen = rng.choice(n, 2, replace=False).tolist()
+        state = int(network.sample(1, seed=int(rng.integers(1000)))[0, seen])
+        names = [network.variable_names[v] for v in (target, seen)]
+        small = network.ancestral(names)
+        assert set(small.variable_names) <= set(network.variable_names)
+        evidence = {names[1]: network.state_names[seen][state]}
+        whole = infer(network.to_model(), evidence=evidence, method="exact")
+        part = infer(small.to_model(), evidence=evidence, method="exact")
+        np.testing.assert_allclose(part.marginal(names[0]), whole.marginal(names[0]), atol=1e-12)
+        assert part.log_z == pytest.approx(whole.log_z, abs=1e-12)
+        assert network.ancestral(range(n)) == network
+    assert sprinkler().ancestral([2]).variable_names == ("cloudy", "rain")
+    with pytest.raises(ModelError, match="at least one"):
+        sprinkler().ancestral([])
+    with pytest.raises(ModelError, match="snow"):
+        sprinkler().ancestral(["snow"])
+
+
 def test_the_network_itself_stays_as_it_is() -> None:
     network = sprinkler()
     done = network.do({"rain": "no"})

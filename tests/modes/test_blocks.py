@@ -9,8 +9,8 @@ import pytest
 
 from contexts import context_of
 from fastmix import MarkovRandomField, most_probable
-from fastmix._clock import NO_LIMIT, Clock, OutOfTimeError
-from fastmix.errors import ModelError, ResourceError
+from fastmix._clock import Clock
+from fastmix.errors import ModelError
 from fastmix.modes import blocks
 from fastmix.modes.blocks import BlockMoves, BlockSearch
 from fastmix.modes.mode_run import ModeRun
@@ -44,13 +44,13 @@ def test_a_move_is_best_given_what_stays() -> None:
     moved = 0
     for _ in range(300):
         model = some_model(rng)
-        moves = BlockMoves(model, NO_LIMIT)
+        moves = BlockMoves(model)
         states, weights = every_state(model)
         for log_limit in (0.0, 1.2, 2.3, 20.0):
             before = rng.integers(0, model.num_states)
             fixed = rng.random(model.num_variables) < 0.2
             after = before.copy()
-            is_whole = moves.move(after, log_limit, rng, fixed=fixed)
+            is_whole = moves.move(after, np.flatnonzero(~fixed), log_limit, rng)
             assert np.array_equal(after[fixed], before[fixed])
             assert moves.value(after) == pytest.approx(model.log_weight(after) - model.log_constant, abs=1e-9)
             assert moves.value(after) >= moves.value(before) - 1e-9
@@ -67,11 +67,11 @@ def test_a_move_changes_only_a_block_that_fits() -> None:
     rng = np.random.default_rng(1)
     for _ in range(100):
         model = some_model(rng)
-        moves = BlockMoves(model, NO_LIMIT)
+        moves = BlockMoves(model)
         states, weights = every_state(model)
         before = rng.integers(0, model.num_states)
         after = before.copy()
-        moves.move(after, 1.5, rng)
+        moves.move(after, np.arange(model.num_variables), 1.5, rng)
         same = after == before
         beside = (states[:, same] == before[same]).all(axis=1)
         assert model.log_weight(after) == pytest.approx(weights[beside].max(), abs=1e-9)
@@ -85,7 +85,7 @@ def test_a_search_of_blocks_finds_and_proves_small_ones(seed: int) -> None:
     if weights.max() == -np.inf:
         return
     run = ModeRun(model, context_of(seed, clock=Clock(5.0)))
-    search = BlockSearch(run, NO_LIMIT)
+    search = BlockSearch(run)
     search.go_on(rng.integers(0, model.num_states))
     assert run.log_weight == pytest.approx(weights.max(), abs=1e-9)
     assert run.is_exact
@@ -128,28 +128,33 @@ def test_the_same_seed_moves_the_same_blocks() -> None:
     reduced = model.condition(evidence)
     ends = []
     for seed in (1, 1, 2):
-        moves = BlockMoves(reduced, NO_LIMIT)
+        moves = BlockMoves(reduced)
         rng = np.random.default_rng(seed)
         states = np.zeros(reduced.num_variables, dtype=np.int64)
         for _ in range(3):
-            moves.move(states, 3.0, rng)
+            moves.move(states, np.arange(len(states)), 3.0, rng)
         ends.append(states.tolist())
     assert ends[0] == ends[1]
 
 
-def test_no_room_or_time_for_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, evidence = noisy_or(5, 20, 15)
-    with pytest.raises(OutOfTimeError):
-        BlockMoves(model, Clock(1e-9))
-    monkeypatch.setattr(blocks, "MAX_BAG_ENTRIES", 10)
-    with pytest.raises(ResourceError):
-        BlockMoves(model, NO_LIMIT)
-    result = most_probable(model, evidence=evidence, method="search", time_limit=0.3, seed=0)
-    assert "climbs of blocks" not in result.stats["moves"]
-    monkeypatch.undo()
-    monkeypatch.setattr(blocks, "MAX_BLOCK_ENTRIES", 8)  # limits of a move are lowered until it fits
-    moves = BlockMoves(model, NO_LIMIT)
+def test_tables_of_a_move_have_few_entries_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = noisy_or(5, 20, 15)
+    everything = np.arange(model.num_variables)
+    monkeypatch.setattr(blocks, "MAX_BLOCK_ENTRIES", 8)  # tables are small then
+    moves = BlockMoves(model)
     states = np.zeros(model.num_variables, dtype=np.int64)
     before = moves.value(states)
-    moves.move(states, 5.0, np.random.default_rng(0))
+    assert not moves.move(states, everything, 50.0, np.random.default_rng(0))
     assert moves.value(states) >= before
+    monkeypatch.undo()
+    assert moves.move(states, everything, 50.0, np.random.default_rng(0))
+
+
+def test_regions_are_connected_until_a_component_ends() -> None:
+    model = MarkovRandomField.ising([(0, 1), (1, 2), (2, 3), (4, 5)], coupling=1.0)
+    rng = np.random.default_rng(0)
+    for size in range(1, 9):
+        region = BlockMoves(model).region(size, rng).tolist()
+        assert len(region) == len(set(region)) == min(size, 6)
+        if size <= 2:
+            assert all(abs(v - region[0]) < 2 for v in region)

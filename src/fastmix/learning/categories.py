@@ -92,32 +92,28 @@ def _distinct(column: Any) -> tuple[list[Any], IntArray]:
 
     Values that are equal but have different names, such as True and 1, stay apart: then every row has its own.
     """
-    dtype = getattr(column, "dtype", None)
-    # A column of pandas has values of one type unless it holds objects; factorize gives -1 for missing ones.
-    if hasattr(column, "factorize") and dtype != np.dtype(object):
-        codes, different = column.factorize()
-        values = [*different, None]
-        return _in_order(values, np.asarray(codes, dtype=np.int64) % len(values))
+    kind = getattr(getattr(column, "dtype", None), "kind", "O")
+    if hasattr(column, "factorize") and kind != "O":  # of pandas, all values of one type
+        return _factorized(column)
     values = list(column)
     types = set(map(type, values))
     if not (types <= _PLAIN_TYPES or types <= {bool, *_TEXT_TYPES}):
         return values, np.arange(len(values))
     if hasattr(column, "factorize"):
-        codes, different = column.factorize()
-        values = [*different, None]
-        return _in_order(values, np.asarray(codes, dtype=np.int64) % len(values))
+        return _factorized(column)
     places = {value: k for k, value in enumerate(dict.fromkeys(values))}
     inverse = np.fromiter(map(places.__getitem__, values), dtype=np.int64, count=len(values))
     return list(places), inverse
 
 
-def _in_order(values: list[Any], inverse: IntArray) -> tuple[list[Any], IntArray]:
-    """The values that occur, in the order in which they first do, and the number of that in each row."""
-    used, first, numbers = np.unique(inverse, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(len(used), dtype=np.int64)
-    place[order] = np.arange(len(used))
-    return [values[k] for k in used[order]], np.asarray(place[numbers.reshape(-1)])
+def _factorized(column: Any) -> tuple[list[Any], IntArray]:
+    """The different values of a column of pandas, None after them where some are missing, and which each row has."""
+    codes, different = column.factorize()
+    inverse = np.asarray(codes, dtype=np.int64)
+    gone = inverse < 0
+    if not gone.any():
+        return list(different), inverse
+    return [*different, None], np.where(gone, len(different), inverse)
 
 
 def _names_of_states(model: MarkovRandomField, i: int) -> tuple[str, ...]:

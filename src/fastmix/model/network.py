@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -286,6 +286,53 @@ class BayesianNetwork:
                 tables[i] = np.eye(count)[self.state_index(variable, state)]
         return BayesianNetwork(
             self.variable_names, self.state_names, tuple(parents), tuple(tables), self.name, self.numbered
+        )
+
+    def ancestral(self, variables: Sequence[int | str]) -> BayesianNetwork:
+        """The network of some variables and all their ancestors, which is all that matters to them.
+
+        The tables of all other variables add up to 1 (barren nodes: Shachter 1986, "Evaluating influence diagrams").
+        So the answers about the variables that are kept stay as they are, given evidence on these.
+
+        Parameters
+        ----------
+        variables : sequence of int or str
+            Those asked about and those observed, numbers or names; at least one.
+
+        Returns
+        -------
+        BayesianNetwork
+            Names and states as here, in the same order; numbers are those of what is left.
+
+        Raises
+        ------
+        ModelError
+            If a variable does not exist, or none is named.
+
+        Examples
+        --------
+        >>> tables = [[0.8, 0.2], [[0.9, 0.1], [0.3, 0.7]], [[0.5, 0.5], [0.1, 0.9]]]
+        >>> rain = BayesianNetwork(["rain", "wet", "slip"], [["no", "yes"]] * 3, [[], [0], [1]], tables)
+        >>> rain.ancestral(["wet"]).variable_names
+        ('rain', 'wet')
+        """
+        waiting = [self.variable_index(v) for v in _checks.as_list("variables", variables, "a list of variables")]
+        if not waiting:
+            raise ModelError("variables must name at least one variable, got none")
+        kept: set[int] = set()
+        while waiting:
+            i = waiting.pop()
+            if i not in kept:
+                kept.add(i)
+                waiting += self.parents[i]
+        numbers = sorted(kept)
+        place = {i: k for k, i in enumerate(numbers)}
+        return BayesianNetwork(
+            tuple(self.variable_names[i] for i in numbers),
+            tuple(self.state_names[i] for i in numbers),
+            tuple(tuple(place[parent] for parent in self.parents[i]) for i in numbers),
+            tuple(self.tables[i] for i in numbers),
+            self.name,
         )
 
     def sample(self, num_draws: int, *, seed: int | None = None) -> IntArray:

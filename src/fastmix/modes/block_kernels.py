@@ -1,7 +1,7 @@
 """Compiled moves of blocks: the best states of many variables at once, given those of the others.
 
-A block is what is left when some variables stay as they are. These are chosen such that the tables of an elimination
-order fit a limit: with the others fixed, the cliques of the order lose the variables that stay.
+A block is what is left when some variables stay as they are, chosen such that the tables of an elimination order of the
+others fit a limit.
 """
 
 from __future__ import annotations
@@ -10,74 +10,186 @@ import numpy as np
 
 from fastmix._jit import njit
 
-__all__ = ["choose_fixed", "move_block"]
+__all__ = ["choose_block", "fill_region", "move_block"]
 
 #: Values that differ by less, relative to 1 and their size, count as equal: which of them is taken is drawn.
 _TIE = 1e-9
+#: Variables that are drawn where one must stay.
+_NUM_DRAWN = 4
+#: Log of the entries of a table at most, once all tables together have become many: 64 entries.
+_SMALL_LOG = 4.1589
+#: Log of the entries of the first tables, and by how much it is raised at a time: by a factor of two.
+_FIRST_LEVEL = 1.5
+_LEVEL_STEP = 0.6932
+#: The largest noise.
+_MOST_NOISE = 1.0
 
 
 @njit(cache=True, nogil=True)
-def choose_fixed(bag_starts, bags, log_states, log_limit, order, uniforms, sizes, crowding, fixed):
-    """Mark variables that stay, so that no clique of an elimination order has more than a number of entries.
+def choose_block(inside, indptr, neighbors, log_states, log_limit, log_total, noise, uniforms, fixed, order):
+    """Choose a block among some variables, and an order that eliminates it with small tables.
+
+    1. Going around, eliminate variables whose tables are small enough for now; the neighbors of each become neighbors
+       of each other. Where none is, tables may be larger.
+    2. Where none may be larger, a variable stays: of a few that are drawn the one with most neighbors.
 
     Parameters
     ----------
-    bag_starts, bags : int arrays
-        The clique of variable v, itself included, is ``bags[bag_starts[v]:bag_starts[v + 1]]``.
+    inside : int array (k,)
+        The variables that may be in the block.
+    indptr, neighbors : int arrays
+        The graph in compressed rows.
     log_states : float array (n,)
         Logs of the numbers of states.
-    log_limit : float
-        Log of the number of entries.
-    order : int array (n,)
-        In which cliques are looked at: those that are too large lose variables, drawn by how many too large ones they
-        are in.
+    log_limit, log_total : float
+        Logs of the numbers of entries of a table and of all of them, at most. Once all together reach half of what
+        they may have, tables must be small.
+    noise : float array (k,)
+        What is added to the logs of entries where they are compared, at most 1.
     uniforms : float array
-        Numbers to draw by, from 0 to 1; at least as many as there are variables.
-    sizes, crowding : float arrays (n,)
-        Room for logs of entries, and for the numbers of cliques that are too large.
+        Numbers to draw by, from 0 to 1; used again when they are used up.
     fixed : bool array (n,)
-        What stays; variables that are marked already are left out of all cliques.
+        What stays: all true at first, false in the end for the variables of the block.
+    order : int array (n,)
+        Its first entries get the variables of the block.
+
+    Returns
+    -------
+    tuple
+        Variables of the block, of its widest table, entries of its largest table, and of all messages.
     """
-    n = len(log_states)
-    for v in range(n):
-        sizes[v] = 0.0
-        crowding[v] = 0.0
-    for v in range(n):
-        if fixed[v]:
-            continue
-        for k in range(bag_starts[v], bag_starts[v + 1]):
-            if not fixed[bags[k]]:
-                sizes[v] += log_states[bags[k]]
-        if sizes[v] > log_limit:
-            for k in range(bag_starts[v], bag_starts[v + 1]):
-                crowding[bags[k]] += 1.0
+    k = len(inside)
+    num_words = (k + 63) // 64
+    rows = np.zeros((k, num_words), dtype=np.uint64)
+    local = np.full(len(fixed), -1, dtype=np.int64)
+    for a in range(k):
+        local[inside[a]] = a
+    sizes = np.empty(k)
+    degrees = np.zeros(k, dtype=np.int64)
+    for a in range(k):
+        sizes[a] = log_states[inside[a]]
+        for m in range(indptr[inside[a]], indptr[inside[a] + 1]):
+            b = local[neighbors[m]]
+            if b >= 0:
+                rows[a, b >> 6] |= np.uint64(1) << np.uint64(b & 63)
+                sizes[a] += log_states[inside[b]]
+                degrees[a] += 1
+    waiting = np.arange(k)
+    left = k
+    around = np.empty(k, dtype=np.int64)
     drawn = 0
-    for v in order:
-        if fixed[v]:
+    count = 0
+    widest = 1
+    largest = 0.0
+    total = 0.0
+    messages = 0.0
+    half = 0.5 * np.exp(log_total)
+    level = _FIRST_LEVEL  # log of the entries that a table may have now
+    looked = 0
+    at_place = 0
+    while left > 0:
+        limit = log_limit if total < half else min(log_limit, _SMALL_LOG)
+        if at_place >= left:
+            at_place = 0
+        a = waiting[at_place]
+        # A variable that has more states than a table may have entries can move alone.
+        fits = sizes[a] <= limit or degrees[a] == 0
+        best = at_place
+        stays = False
+        if not (fits and sizes[a] + noise[a] <= level):
+            at_place += 1
+            looked += 1
+            if looked <= left:
+                continue
+            looked = 0
+            if level < limit + _MOST_NOISE:
+                level += _LEVEL_STEP
+                continue
+            stays = True
+            level -= 2.0 * _LEVEL_STEP
+        looked = 0
+        if stays:  # 2.
+            most = -1
+            for _ in range(_NUM_DRAWN):
+                i = min(int(uniforms[drawn % len(uniforms)] * left), left - 1)
+                drawn += 1
+                if degrees[waiting[i]] > most:
+                    most = degrees[waiting[i]]
+                    best = i
+            a = waiting[best]
+        left -= 1
+        waiting[best] = waiting[left]
+        degree = 0
+        for word in range(num_words):
+            bits = rows[a, word]
+            at = word * 64
+            while bits:
+                if bits & np.uint64(1):
+                    around[degree] = at
+                    degree += 1
+                bits >>= np.uint64(1)
+                at += 1
+        own_word = a >> 6
+        own_bit = np.uint64(1) << np.uint64(a & 63)
+        for m in range(degree):
+            b = around[m]
+            rows[b, own_word] &= ~own_bit
+            sizes[b] -= log_states[inside[a]]
+            degrees[b] -= 1
+        if stays:
             continue
-        while True:
-            size = 0.0
-            weight = 0.0
-            for k in range(bag_starts[v], bag_starts[v + 1]):
-                u = bags[k]
-                if not fixed[u]:
-                    size += log_states[u]
-                    weight += crowding[u] * crowding[u]
-            if size <= log_limit:
-                break
-            left = uniforms[drawn] * weight
-            drawn += 1
-            chosen = -1
-            for k in range(bag_starts[v], bag_starts[v + 1]):
-                u = bags[k]
-                if not fixed[u]:
-                    chosen = u
-                    left -= crowding[u] * crowding[u]
-                    if left < 0.0:
-                        break
-            fixed[chosen] = True
-            if chosen == v:
-                break
+        # 1.
+        v = inside[a]
+        fixed[v] = False
+        order[count] = v
+        count += 1
+        entries = np.exp(sizes[a])
+        total += entries
+        largest = max(largest, entries)
+        messages += entries / np.exp(log_states[v])
+        widest = max(widest, degree + 1)
+        for m in range(degree):
+            b = around[m]
+            for other in range(degree):
+                c = around[other]
+                if c != b:
+                    word = c >> 6
+                    bit = np.uint64(1) << np.uint64(c & 63)
+                    if not rows[b, word] & bit:
+                        rows[b, word] |= bit
+                        sizes[b] += log_states[inside[c]]
+                        degrees[b] += 1
+    return count, widest, largest, messages
+
+
+@njit(cache=True, nogil=True)
+def fill_region(indptr, neighbors, begins, uniforms, met, region):
+    """Fill in variables in the order in which a search in breadth from the first of ``begins`` meets them.
+
+    The neighbors of each are met beginning at one that is drawn. Where a component ends, the search begins anew at the
+    next of ``begins`` that was not met; ``met`` is all false at first.
+    """
+    found = 0
+    reached = 0
+    next_begin = 0
+    while found < len(region):
+        if reached == found:
+            while met[begins[next_begin]]:
+                next_begin += 1
+            met[begins[next_begin]] = True
+            region[found] = begins[next_begin]
+            found += 1
+            continue
+        v = region[reached]
+        degree = indptr[v + 1] - indptr[v]
+        shift = int(uniforms[reached % len(uniforms)] * degree)
+        reached += 1
+        for k in range(degree):
+            u = neighbors[indptr[v] + (k + shift) % degree]
+            if not met[u] and found < len(region):
+                met[u] = True
+                region[found] = u
+                found += 1
 
 
 @njit(cache=True, nogil=True)
@@ -95,8 +207,8 @@ def move_block(x, fixed, order, place, states, scopes, tables, values, uniforms,
         The configuration, changed in place.
     fixed : bool array (n,)
         What stays.
-    order, place : int arrays (n,)
-        An order of elimination, and the place of every variable in it.
+    order, place : int arrays (block,), (n,)
+        An order of elimination of the block, and the place of every variable of it.
     states : int array (n,)
         Numbers of states.
     scopes : tuple of int arrays
@@ -113,7 +225,7 @@ def move_block(x, fixed, order, place, states, scopes, tables, values, uniforms,
     scope_starts, members, strides = scopes
     n = len(x)
     num_tables = len(tables)
-    most = num_tables + n
+    most = num_tables + len(order)
     following = np.full(most, -1, dtype=np.int64)  # the next table of the same variable
     first = np.full(n, -1, dtype=np.int64)
     bases = np.empty(num_tables, dtype=np.int64)
@@ -132,21 +244,18 @@ def move_block(x, fixed, order, place, states, scopes, tables, values, uniforms,
             following[t] = first[owner]
             first[owner] = t
     # Messages: the table of the k-th is at message_starts[k], its scope from message_scopes[k] on.
-    message_starts = np.zeros(n + 1, dtype=np.int64)
-    message_scopes = np.zeros(n + 1, dtype=np.int64)
-    message_members = np.empty(n * limits[2], dtype=np.int64)
-    message_strides = np.empty(n * limits[2], dtype=np.int64)
+    message_starts = np.zeros(len(order) + 1, dtype=np.int64)
+    message_scopes = np.zeros(len(order) + 1, dtype=np.int64)
+    message_members = np.empty(len(order) * limits[2], dtype=np.int64)
+    message_strides = np.empty(len(order) * limits[2], dtype=np.int64)
     messages = np.empty(limits[1])
     sums = np.empty(limits[0])
     clique = np.empty(limits[2], dtype=np.int64)
     steps = np.empty(limits[2], dtype=np.int64)
     digits = np.empty(limits[2], dtype=np.int64)
     slot = np.full(n, -1, dtype=np.int64)
-    num_messages = 0
     # 2.
-    for v in order:
-        if fixed[v]:
-            continue
+    for num_messages, v in enumerate(order):
         width = 0
         entries = 1
         t = first[v]
@@ -221,12 +330,9 @@ def move_block(x, fixed, order, place, states, scopes, tables, values, uniforms,
             t = num_tables + num_messages
             following[t] = first[owner]
             first[owner] = t
-        num_messages += 1
     # 3.
-    for p in range(n - 1, -1, -1):
+    for p in range(len(order) - 1, -1, -1):
         v = order[p]
-        if fixed[v]:
-            continue
         own = states[v]
         for s in range(own):
             sums[s] = 0.0

@@ -8,12 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastmix._arrays import BoolArray, FloatArray, IntArray, read_only
-from fastmix._clock import Clock
-from fastmix.errors import ResourceError
+from fastmix._arrays import FloatArray, IntArray, read_only
 from fastmix.exact.elimination import model_factors
 from fastmix.exact.planner import Factors, strides
-from fastmix.exact.search import find_order
 from fastmix.model import MarkovRandomField
 from fastmix.model.flat import offsets_of
 from fastmix.modes.allowed import penalty
@@ -21,41 +18,33 @@ from fastmix.modes.mode_run import ModeRun
 from fastmix.modes.tuning import (
     BLOCK_BITS_LADDER,
     BLOCK_MOVES,
-    CLIMBS_PER_START,
+    BLOCK_NOISE,
+    CLIMBS_WITHOUT_GAIN,
     FEW_BLOCK_MOVES,
     LEAST_BLOCK_BITS,
-    MAX_BAG_ENTRIES,
+    MAX_BLOCK_CANDIDATES,
     MAX_BLOCK_ENTRIES,
     MAX_REGION_SHARE,
     MOST_BLOCK_BITS,
+    SHARE_OF_WHOLE_MOVES,
 )
 
 __all__ = ["BlockMoves", "BlockSearch"]
 
 
 class BlockMoves:
-    """Moves of blocks in one model: most of the variables at once, as long as their tables fit a limit.
+    """Moves of blocks in one model: as many variables at once as tables within a limit allow.
 
     Parameters
     ----------
     model : MarkovRandomField
-    clock : Clock
-        An :class:`fastmix._clock.OutOfTimeError` where there is no time for an order of elimination, and a
-        :class:`fastmix.ResourceError` where its cliques are too many.
     """
 
-    def __init__(self, model: MarkovRandomField, clock: Clock) -> None:
-        factors = model_factors(model)
+    def __init__(self, model: MarkovRandomField) -> None:
         self.states = np.asarray(model.num_states, dtype=np.int64)
         self.log_states = np.log(self.states.astype(np.float64))
-        order = find_order(factors.num_states, factors.scopes, clock=clock, effort=0.1)
-        self.order = np.asarray(order.order, dtype=np.int64)
-        self.place = np.empty(len(self.order), dtype=np.int64)
-        self.place[self.order] = np.arange(len(self.order))
-        self.bag_starts, self.bags = _bags(factors, self.order.tolist(), clock)
-        self.tables = _tables(factors, -penalty(model))
-        n = len(self.states)
-        self._room = (np.empty(n), np.empty(n))
+        self.graph = model.adjacency
+        self.tables = _tables(model_factors(model), -penalty(model))
 
     def value(self, states: IntArray) -> float:
         """The log-weight of a configuration, a penalty in place of what is forbidden, but for a constant."""
@@ -65,45 +54,45 @@ class BlockMoves:
         places = self.tables.starts + np.add.reduceat(states[members] * steps, begins[:-1])
         return float(self.tables.values[places].sum())
 
-    def move(
-        self, states: IntArray, log_limit: float, rng: np.random.Generator, *, fixed: BoolArray | None = None
-    ) -> bool:
+    def move(self, states: IntArray, inside: IntArray, log_limit: float, rng: np.random.Generator) -> bool:
         """Set a random block of a configuration, in place, to its best states; whether that is all variables.
 
-        ``log_limit`` is the log of the number of entries that a table has at most; it is lowered where all tables
-        together would have too many. Variables that are ``fixed`` stay in any case.
+        The block is among the variables ``inside``. ``log_limit`` is the log of the number of entries that a table has
+        at most.
         """
-        from fastmix.modes.block_kernels import choose_fixed, move_block
+        from fastmix.modes.block_kernels import choose_block, move_block
 
         n = len(self.states)
-        while True:
-            stays = np.zeros(n, dtype=np.bool_) if fixed is None else fixed.copy()
-            choose_fixed(
-                self.bag_starts, self.bags, self.log_states, log_limit, rng.permutation(n), rng.random(n),
-                *self._room, stays,
-            )  # fmt: skip
-            limits = self._limits(stays)
-            if limits is not None or stays.all():
-                break
-            log_limit -= math.log(2.0)
-        if limits is None:
-            return False
-        move_block(
-            states, stays, self.order, self.place, self.states, self.tables.scopes, self.tables.starts,
-            self.tables.values, rng.random(n), limits,
+        fixed = np.ones(n, dtype=np.bool_)
+        order = np.zeros(n, dtype=np.int64)
+        noise = BLOCK_NOISE * rng.random(len(inside))
+        count, widest, largest, messages = choose_block(
+            inside, self.graph.indptr, self.graph.neighbors, self.log_states, log_limit, math.log(MAX_BLOCK_ENTRIES),
+            noise, rng.random(1024), fixed, order,
         )  # fmt: skip
-        return not stays.any()
+        order = order[:count]
+        place = np.zeros(n, dtype=np.int64)
+        place[order] = np.arange(count)
+        room = [math.ceil(1.000001 * largest) + 1, math.ceil(1.000001 * messages) + count, widest + 1]
+        move_block(
+            states, fixed, order, place, self.states, self.tables.scopes, self.tables.starts, self.tables.values,
+            rng.random(n), np.array(room, dtype=np.int64),
+        )  # fmt: skip
+        return bool(count == n)
 
-    def _limits(self, fixed: BoolArray) -> IntArray | None:
-        """Entries of a clique, of all messages, and variables of a clique, at most; None where that is too much."""
-        free = ~fixed[self.bags]
-        logs = np.add.reduceat(np.where(free, self.log_states[self.bags], 0.0), self.bag_starts[:-1])[~fixed]
-        if not len(logs) or np.logaddexp.reduce(logs) > math.log(MAX_BLOCK_ENTRIES):
-            return None
-        widest = int(np.add.reduceat(free, self.bag_starts[:-1], dtype=np.int64)[~fixed].max())
-        entries = math.ceil(1.000001 * float(np.exp(logs.max())))
-        messages = math.ceil(1.000001 * float(np.exp(logs - self.log_states[~fixed]).sum())) + len(logs)
-        return np.array([entries, messages, widest + 1], dtype=np.int64)
+    def region(self, size: int, rng: np.random.Generator) -> IntArray:
+        """As many variables around one that is drawn as asked for.
+
+        They come in the order in which a search in breadth meets them; where its component has no more, the search
+        begins anew at another variable.
+        """
+        from fastmix.modes.block_kernels import fill_region
+
+        n = len(self.states)
+        found = np.empty(min(size, n), dtype=np.int64)
+        met = np.zeros(n, dtype=np.bool_)
+        fill_region(self.graph.indptr, self.graph.neighbors, rng.permutation(n), rng.random(64), met, found)
+        return found
 
 
 class _Tables(NamedTuple):
@@ -134,31 +123,6 @@ def _tables(factors: Factors, least: float) -> _Tables:
     return _Tables(scopes, read_only(np.ascontiguousarray(begin_values)), read_only(values))  # type: ignore[arg-type]
 
 
-def _bags(factors: Factors, order: list[int], clock: Clock) -> tuple[IntArray, IntArray]:
-    """The cliques of an order: of each variable, itself first, all that are in its table when it is eliminated."""
-    place = [0] * len(order)
-    for p, v in enumerate(order):
-        place[v] = p
-    later: list[set[int]] = [set() for _ in order]
-    for scope in factors.scopes:
-        if len(scope) > 1:
-            first = min(scope, key=place.__getitem__)
-            later[first].update(scope)
-    total = 0
-    for v in order:
-        clock.check()
-        later[v].discard(v)
-        total += 1 + len(later[v])
-        if total > MAX_BAG_ENTRIES:
-            raise ResourceError("cliques are too large for moves of blocks")
-        if later[v]:
-            parent = min(later[v], key=place.__getitem__)
-            later[parent].update(later[v])
-    bags = [[v, *sorted(own)] for v, own in enumerate(later)]
-    starts = offsets_of(np.array([len(bag) for bag in bags], dtype=np.int64))
-    return starts, np.array([u for bag in bags for u in bag], dtype=np.int64)
-
-
 class BlockSearch:
     """Climbs by moves of blocks from one configuration after another, and what they have led to, for one run.
 
@@ -172,13 +136,11 @@ class BlockSearch:
     Parameters
     ----------
     run : ModeRun
-    clock : Clock
-        An :class:`fastmix._clock.OutOfTimeError` where there is no time to begin.
     """
 
-    def __init__(self, run: ModeRun, clock: Clock) -> None:
+    def __init__(self, run: ModeRun) -> None:
         self.run = run
-        self.moves = BlockMoves(run.model, clock)
+        self.moves = BlockMoves(run.model)
         self.rng = run.context.rng("blocks")
         self.best: IntArray | None = None if run.states is None else run.states.copy()
         self.value = -math.inf if self.best is None else self.moves.value(self.best)
@@ -189,12 +151,13 @@ class BlockSearch:
         self.num_climbs = 0
 
     def go_on(self, states: IntArray) -> None:
-        """Climb from a configuration, and then from some regions of the best one that are drawn anew."""
+        """Climb from a configuration, and then with regions of the best one drawn anew, until several gain nothing."""
         self._climb_and_join(states)
-        for _ in range(CLIMBS_PER_START):
-            if self.run.is_over or self.best is None:
-                return
+        idle = 0
+        while idle < CLIMBS_WITHOUT_GAIN and not self.run.is_over and self.best is not None:
+            before = self.value
             self._climb_and_join(self._with_new_region(self.best))
+            idle = 0 if self.value > before + self.run.rounding else idle + 1
         if not self.run.is_over and self.best is not None:
             self._offer(self._climb(self.best, [self.largest], FEW_BLOCK_MOVES))
 
@@ -207,13 +170,12 @@ class BlockSearch:
         self.run.count("climbs of blocks")
         if before is None or self.best is None:
             return
-        agree = found == before
-        if agree.all():
-            return
-        joined = self.best.copy()
-        for _ in range(2):
-            self._move(joined, self.largest, agree)
-        self._offer(joined)
+        differing = np.flatnonzero(found != before)[:MAX_BLOCK_CANDIDATES]
+        if len(differing):
+            joined = self.best.copy()
+            for _ in range(2):
+                self._move(joined, self.largest, differing)
+            self._offer(joined)
 
     def _climb(self, states: IntArray, log_limits: list[float], patience: int) -> IntArray:
         """Move blocks until some moves in a row gain nothing, for one limit of table entries after another."""
@@ -231,30 +193,23 @@ class BlockSearch:
                     value = reached
         return current
 
-    def _move(self, states: IntArray, log_limit: float, fixed: BoolArray | None = None) -> None:
-        """Move a random block of a configuration in place; what the whole block is best in is the answer."""
-        is_whole = self.moves.move(states, log_limit, self.rng, fixed=fixed)
+    def _move(self, states: IntArray, log_limit: float, inside: IntArray | None = None) -> None:
+        """Move a random block of a configuration in place; what the whole model is best in is the answer."""
+        if inside is None:
+            n = len(states)
+            size = n if self.rng.random() < SHARE_OF_WHOLE_MOVES else max(2, math.ceil(n * self.rng.random() ** 2))
+            size = min(size, MAX_BLOCK_CANDIDATES)
+            inside = np.arange(n) if size == n else self.moves.region(size, self.rng)
+        is_whole = self.moves.move(states, inside, log_limit, self.rng)
         if is_whole and float(self.run.model.log_weight(states)) > -math.inf:
             self.run.settle(states)
 
     def _with_new_region(self, states: IntArray) -> IntArray:
         """A configuration with a connected region of random size drawn anew."""
-        rng = self.rng
-        graph = self.run.model.adjacency
-        n = len(states)
-        size = max(2, int(MAX_REGION_SHARE * n * rng.random()))
-        region = [int(rng.integers(n))]
-        inside = set(region)
-        for v in region:
-            if len(region) >= size:
-                break
-            around = graph.neighbors[graph.indptr[v] : graph.indptr[v + 1]]
-            for u in rng.permutation(around).tolist():
-                if u not in inside and len(region) < size:
-                    inside.add(u)
-                    region.append(u)
+        size = max(2, math.ceil(max(2.0, MAX_REGION_SHARE * len(states)) ** self.rng.random()))
+        region = self.moves.region(size, self.rng)
         drawn = states.copy()
-        drawn[region] = rng.integers(0, self.moves.states[region])
+        drawn[region] = self.rng.integers(0, self.moves.states[region])
         return drawn
 
     def _offer(self, states: IntArray) -> None:

@@ -7,9 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fastmix._arrays import FloatArray
-from fastmix._clock import OutOfTimeError
 from fastmix.chains.cpu import CpuChains
-from fastmix.errors import ResourceError
 from fastmix.model import MarkovRandomField
 from fastmix.model.forms import ising_form
 from fastmix.modes.allowed import find_allowed, penalty
@@ -27,7 +25,6 @@ from fastmix.modes.tuning import (
     MAX_STATES_OF_CHAINS,
     NUM_CHAINS,
     NUM_TEMPERATURES,
-    SHARE_OF_BLOCK_PLAN,
     SHARE_OF_MESSAGES,
     SWEEPS_PER_TEMPERATURE,
     UPDATES_PER_CALL,
@@ -95,7 +92,7 @@ class SearchRoute:
         scales = _inverse_temperatures(model)
         num_sweeps = SWEEPS_PER_TEMPERATURE
         num_rounds = 0
-        blocks = _block_search(run)
+        blocks = None if model.shared_tables is not None else BlockSearch(run)
         while not run.is_over:
             num_rounds += 1
             clock.report(num_rounds, None, "rounds")
@@ -125,16 +122,6 @@ class SearchRoute:
             chains.sweep(min(sweeps_per_call, num_sweeps - start))
             if run.clock.past():
                 break
-
-
-def _block_search(run: ModeRun) -> BlockSearch | None:
-    """A search by moves of blocks; None for models that share tables, and where there is no room or time for one."""
-    if run.model.shared_tables is not None:
-        return None
-    try:
-        return BlockSearch(run, run.clock.part(SHARE_OF_BLOCK_PLAN))
-    except (OutOfTimeError, ResourceError):
-        return None
 
 
 def _num_chains(model: MarkovRandomField) -> int:
