@@ -24,7 +24,7 @@ from factors import plaquettes
 
 from fastmix import MarkovRandomField
 from fastmix.chains.cpu import CpuChains, choose_kernel
-from fastmix.graphs import complete_bipartite_edges, complete_edges
+from fastmix.graphs import complete_bipartite_edges, complete_edges, random_regular_edges
 from fastmix.instances import ising_grid, potts_grid
 
 WORTH = 1.5
@@ -53,6 +53,9 @@ WORK: dict[str, Work] = {
     "Potts 400x400, 5 states, one chain": (lambda: potts(400, 5), 1, ["product", "single"]),
     "complete 500, one chain": (lambda: normal(complete_edges(500)), 1, ["kept", "product"]),
     "complete 100, 64 chains": (lambda: normal(complete_edges(100)), 64, ["field", "kept", "product"]),
+    "regular 20 of 1,000, 64 chains": (
+        lambda: normal(random_regular_edges(1000, 20, seed=0)), 64, ["field", "kept", "product"],
+    ),
     "bipartite 22+22, 1,000 chains": (
         lambda: normal(complete_bipartite_edges(22, 22)), 1000, ["layers", "field", "product"],
     ),

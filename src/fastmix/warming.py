@@ -138,6 +138,11 @@ def _star() -> MarkovRandomField:
     return MarkovRandomField.ising([(0, i) for i in range(1, 28)], 0.1)
 
 
+def _crowd() -> MarkovRandomField:
+    """Binary variables that are all neighbors."""
+    return MarkovRandomField.ising(fastmix.graphs.complete_edges(16), 0.05)
+
+
 def _coloring() -> MarkovRandomField:
     """Variables of three states on a grid, neighbors of which must differ."""
     differ = np.where(np.eye(3) > 0, -np.inf, 0.0)
@@ -174,6 +179,7 @@ class TinyModels:
     shared_potts: MarkovRandomField = field(default_factory=_shared_potts)  #: one table and weights
     shared: MarkovRandomField = field(default_factory=_shared)
     star: MarkovRandomField = field(default_factory=_star)  #: a variable of high degree
+    crowd: MarkovRandomField = field(default_factory=_crowd)  #: all variables have many neighbors
     coloring: MarkovRandomField = field(default_factory=_coloring)  #: forbidden pairs
     triples: MarkovRandomField = field(default_factory=_triples)  #: factors over three binary variables
     uneven_triples: MarkovRandomField = field(default_factory=_uneven_triples)
@@ -243,6 +249,8 @@ def _warm_gibbs(models: TinyModels) -> None:
         for num_chains, edge_marginals in ((1, False), (64, False), (4, True)):
             fastmix.sample(model, num_chains=num_chains, edge_marginals=edge_marginals, **_SHORT_RUN)
         fastmix.sample(model, num_chains=4, schedule="random", **_SHORT_RUN)
+    for schedule in ("systematic", "random"):
+        fastmix.sample(models.crowd, num_chains=4, schedule=schedule, **_SHORT_RUN)
 
 
 def _warm_swendsen_wang(models: TinyModels) -> None:
@@ -266,6 +274,8 @@ def _warm_tempered(models: TinyModels) -> None:
     """Run replica exchange."""
     for model in models.for_chains():
         fastmix.temper(model, num_ensembles=2, edge_marginals=True, **_SHORT_RUN)
+    for model in (models.mixed, models.potts, models.triples):
+        fastmix.temper(model, num_ensembles=2, temperatures=[1.0], **_SHORT_RUN)
 
 
 def _warm_variational(models: TinyModels) -> None:

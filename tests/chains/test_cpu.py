@@ -120,6 +120,9 @@ def test_log_odds_are_kept_where_neighbors_are_many():
             assert choose_kernel(dense, num_chains, **other) != "kept"
     layers = MarkovRandomField.ising([(i, 40 + j) for i in range(40) for j in range(40)], 0.1).structure
     assert (choose_kernel(layers, 1), choose_kernel(layers, 8)) == ("kept", "layers")
+    ten = MarkovRandomField.ising(list(itertools.combinations(range(11), 2)), 0.1).structure  # neighbors
+    assert (choose_kernel(ten, 1), choose_kernel(ten, 8)) == ("product", "field")
+    assert choose_kernel(ten, 8, num_sets=2) == choose_kernel(ten, 8, forbidden=True) == "table"
     three = MarkovRandomField.potts(list(itertools.combinations(range(14), 2)), 0.1, 3).structure
     assert choose_kernel(three, 1) == "product"
 

@@ -26,6 +26,7 @@ from fastmix.chains.tuning import (
     KEPT_NEIGHBORS_PER_CHAIN,
     LARGE_MODEL,
     LAYER_BLOCK_CHAINS,
+    MIN_FIELD_NEIGHBORS,
     MIN_KEPT_NEIGHBORS,
     MIN_LAYER,
     MIN_SIDE_BY_SIDE,
@@ -78,15 +79,17 @@ def choose_kernel(
     if schedule == "random":
         return "four" if four else one_by_one
 
-    # Tables of thresholds come first: for four neighbors, then for many configurations side by side.
+    # Tables of thresholds come first: for four neighbors, then for many configurations side by side, unless variables
+    # have so many neighbors that tables leave the caches.
     if four and (num_chains < MIN_SIDE_BY_SIDE_FOUR or large):
         return "four"
     many = num_chains * num_sets >= MIN_SIDE_BY_SIDE
-    if fit and (num_sets > 1 or (many and not large)):
+    wide = linear and num_sets == 1 and not forbidden and not large and _mean_degree(structure) >= MIN_FIELD_NEIGHBORS
+    if fit and (num_sets > 1 or (many and not large and not wide)):
         return "table"
 
     # Where tables do not fit, log-odds of many configurations side by side; they cannot hold -inf.
-    if fit or forbidden or not linear or not many:
+    if (fit and not wide) or forbidden or not linear or not many:
         return one_by_one
     return "layers" if num_sets == 1 and _two_layers(structure) else "field"
 
@@ -96,9 +99,14 @@ def _fields_are_worth_keeping(structure: Structure, num_chains: int) -> bool:
 
     Adding up log-odds takes time in proportion to the neighbors, but many configurations share it side by side.
     """
-    degree = 2.0 * structure.num_edges / max(1, structure.num_variables)
+    degree = _mean_degree(structure)
     few = num_chains < MIN_SIDE_BY_SIDE or not _two_layers(structure)
     return few and degree >= max(MIN_KEPT_NEIGHBORS, KEPT_NEIGHBORS_PER_CHAIN * num_chains)
+
+
+def _mean_degree(structure: Structure) -> float:
+    """Neighbors of a variable on average."""
+    return 2.0 * structure.num_edges / max(1, structure.num_variables)
 
 
 def _two_layers(structure: Structure) -> bool:

@@ -71,9 +71,9 @@ def kept_sweeps(
     """
     n = len(order)
     fields = offsets.copy()
-    for i in range(n):
-        if x[i]:
-            _change_fields(fields, i, 1, indptr, neighbors, weights, rows)
+    for j in range(n):
+        if x[j]:
+            _change_fields(fields, j, 1, indptr, neighbors, weights, rows)
     s0 = streams[0, 0]
     s1 = streams[1, 0]
     s2 = streams[2, 0]

@@ -51,6 +51,7 @@ __all__ = [
     "MAX_WORKER_TWINS",
     "MIN_ANSWER_SECONDS",
     "MIN_DENSE_VARIABLES",
+    "MIN_FIELD_NEIGHBORS",
     "MIN_KEPT_NEIGHBORS",
     "MIN_LAYER",
     "MIN_PACKED_CHAINS",
@@ -107,6 +108,9 @@ MIN_LAYER = 16
 #: the geometric mean of three temperatures breaks even (benchmarks/sweeps.py, random graphs, 1 to 64 chains).
 MIN_KEPT_NEIGHBORS = 12
 KEPT_NEIGHBORS_PER_CHAIN = 2
+#: Neighbors of a variable on average from which on many configurations of binary variables add up log-odds rather than
+#: look up thresholds, of which each has a table of 2^neighbors (benchmarks/sweeps.py).
+MIN_FIELD_NEIGHBORS = 8
 #: Variables from which on configurations side by side do not fit into a cache (benchmarks/kernels.py, Ising 300x300).
 LARGE_MODEL = 1 << 16
 

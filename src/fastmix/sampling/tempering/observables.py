@@ -217,7 +217,7 @@ class Observables:
         """Spins of configurations (rows, n) as vectors whose squares are 1: (rows, components, n)."""
         q = self._num_states
         if q == 2:
-            return (2.0 * states - 1.0)[:, None]
+            return np.asarray(2.0 * states[:, None] - 1.0, dtype=np.float64)
         is_state = states[:, None] == np.arange(q)[:, None]
         return np.asarray(math.sqrt(q / (q - 1.0)) * (is_state - 1.0 / q), dtype=np.float64)
 
