@@ -232,22 +232,9 @@ def fill_thresholds(
 
 @fused
 def threshold_of_odds(field):
-    """The threshold of 1 / (1 + exp(field)), by the polynomial of :func:`draw_by_odds`."""
+    """The threshold of 1 / (1 + exp(field)), by the polynomial of :func:`exponential`."""
     f = min(max(field, -700.0), 700.0)
-    shifted = np.float64(f * _LOG2_E + _NEAREST)
-    power = np.int64((shifted.view(np.int64) << 52) + _ONE_BITS).view(np.float64)
-    count = shifted - _NEAREST
-    r = (f - count * _LN2_HIGH) - count * _LN2_LOW
-    p = 2.472714171532563e-05
-    p = p * r + 0.0001991549591761959
-    p = p * r + 0.0013889179223924085
-    p = p * r + 0.008333266899922726
-    p = p * r + 0.04166666421271249
-    p = p * r + 0.16666666886100032
-    p = p * r + 0.5000000000620699
-    p = p * r + 0.9999999999805461
-    p = p * r + 0.9999999999997612
-    value = np.float64(min(UNIT / (1.0 + p * power), CERTAIN) + WHOLE)
+    value = np.float64(min(UNIT / (1.0 + exponential(f)), CERTAIN) + WHOLE)
     return uint32(value.view(np.int64) & 0xFFFFFFFF)
 
 
