@@ -112,7 +112,7 @@ class CheapModels:
 
         ``learn`` makes the same fit to other rows.
         """
-        if not self._is_asked:
+        if not self._is_asked or (result.status is Status.INTERRUPTED and self.problem.validation is None):
             return result
         chosen = result
         compared: list[dict[str, Any]] = []
