@@ -121,7 +121,7 @@ class CheapModels:
                 chosen, compared = self._by_scores(result, self.problem)
             elif result.status is not Status.OK and self.trials:
                 chosen, compared = self._by_trials(self.trials[0].results[0])
-            elif self.problem.is_likelihood and (result.status is not Status.OK or self._is_free):
+            elif self.problem.is_likelihood and (result.status is not Status.OK or (self._is_free and not result.l1)):
                 chosen, compared = self._by_own_rows(result, learn)
         if ending.interrupted:
             stopped = replace(result, status=Status.INTERRUPTED, stats={**result.stats, "stopped_by": "interrupt"})
