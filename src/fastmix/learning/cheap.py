@@ -112,7 +112,7 @@ class CheapModels:
 
         ``learn`` makes the same fit to other rows.
         """
-        if not self._is_asked:
+        if not self._is_asked or (result.status is Status.INTERRUPTED and self.problem.validation is None):
             return result
         chosen = result
         compared: list[dict[str, Any]] = []
@@ -121,7 +121,7 @@ class CheapModels:
                 chosen, compared = self._by_scores(result, self.problem)
             elif result.status is not Status.OK and self.trials:
                 chosen, compared = self._by_trials(self.trials[0].results[0])
-            elif self.problem.is_likelihood and (result.status is not Status.OK or self._is_free):
+            elif self.problem.is_likelihood and (result.status is not Status.OK or (self._is_free and not result.l1)):
                 chosen, compared = self._by_own_rows(result, learn)
         if ending.interrupted:
             stopped = replace(result, status=Status.INTERRUPTED, stats={**result.stats, "stopped_by": "interrupt"})

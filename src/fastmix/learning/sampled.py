@@ -53,6 +53,7 @@ class Sampled:
     correlations: dict[int, float] = field(default_factory=dict)
     correlation: float = 0.0  # from one end of the last round to the other, in the slowest direction
     num_rungs: int = 1
+    num_confirming: int = 0  # rounds that promised little enough, and were not sure of it
 
     def take(self, v: FloatArray, outcome: _Outcome) -> None:
         """Let v be the answer, by what a round told there."""
@@ -339,9 +340,10 @@ class _Run:
             self.result.stopped_by = "done"
             self.result.take(self.scaling.to_v(z), outcome)
         elif gap < 3.0 * noise or (outcome.stuck and not outcome.worse and gap < 10.0 * noise) or unclear:
-            # As many as a round takes to be sure that no more is left than is asked for.
-            is_enough = CAUTION * outcome.slowness * max(gap, noise) <= tol
-            most = MAX_CONFIRMING_SWEEPS if is_enough else MAX_SWEEPS
+            most = MAX_SWEEPS
+            if max(gap, noise) <= tol:  # as little is promised as is asked for; longer ones where that does not end it
+                self.result.num_confirming += 1
+                most = min(MAX_SWEEPS, MAX_CONFIRMING_SWEEPS << (self.result.num_confirming // (2 * PATIENCE)))
             self.gradient.length = max(self.gradient.length, min(2 * self.gradient.length, most))
         self.gradient.confirmed = near
 
