@@ -232,6 +232,7 @@ class _SharedRun:
             self._answer_alone(row, clock)
         if self.wants_slopes:
             self.marginals[self.log_z == -np.inf] = np.nan
+        self.w = np.zeros(0)  # which answers that wait for their weights need not hold
 
     def by_tables(self, weights: FloatArray) -> FloatArray:
         """Marginals of the tables (S,), added up over the rows with weights (N,).
