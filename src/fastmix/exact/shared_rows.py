@@ -63,7 +63,8 @@ class _Leaves(NamedTuple):
     """The leaves of the unaries, as ``fill_leaves_by_parameters`` takes them, and those that all rows share.
 
     ``alike`` tells, by step of the program, whether its two tables are of the latter kind, ``leaf_alike`` which leaves
-    are. Derivatives by some of them are ``outer`` products; those by the ``others`` are computed in full.
+    are. Derivatives are ``outer`` products where all of them are; otherwise those by all, the ``others``, are computed
+    in full.
     """
 
     members: IntArray
@@ -103,8 +104,12 @@ class SharedRows(ParameterRows):
         alike = inside & is_alike[np.minimum(places, max(program.leaf_end - 1, 0))]
         leaf_alike = is_alike[program.leaf_starts]
         found = [self._find_outer(leaf, alike) for leaf in shared]
-        outer = sorted([step for step in found if step is not None])
-        others = [leaf for leaf, step in zip(shared, found, strict=True) if step is None]
+        # Sums of both kinds would not go together: which rows are to be left out is known at different times.
+        outer: list[_Outer] = []
+        others = shared
+        if None not in found:
+            outer = sorted([step for step in found if step is not None])
+            others = []
         return _Leaves(filling.members[is_own], filling.entries, shared, alike, leaf_alike, outer, others)
 
     def _find_outer(self, leaf: _SharedLeaf, alike: BoolArray) -> _Outer | None:
@@ -232,6 +237,7 @@ class _SharedRun:
             self._answer_alone(row, clock)
         if self.wants_slopes:
             self.marginals[self.log_z == -np.inf] = np.nan
+        self.w = np.zeros(0)  # which answers that wait for their weights need not hold
 
     def by_tables(self, weights: FloatArray) -> FloatArray:
         """Marginals of the tables (S,), added up over the rows with weights (N,).
