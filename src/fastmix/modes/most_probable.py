@@ -204,11 +204,12 @@ def most_probable(
         ``exact`` by the junction tree; ``messages``, tree-reweighted ones, for models of pairs; ``toulbar2``, a solver
         that searches a tree for a proof (extra ``map``); ``expansion`` moves for labels whose tables are metrics,
         ``T(a, b) + T(c, c) >= T(a, c) + T(c, b)``, and ``swap`` moves where that holds for a = b; ``search`` for any
-        model: messages, small parts of the graph solved exactly where these leave a gap, descents, and chains that cool
-        down. All of them begin with the best states of the unaries, and but for a cut with a descent from there, so
-        that there is an answer when the time is over. ``auto`` takes a cut where that fits, else exact inference within
-        the memory and time there are, else messages, and where these leave a gap toulbar2 where it is installed,
-        expansion or swap moves where these fit, and a search.
+        model: messages, small parts of the graph solved exactly where these leave a gap, descents, chains that cool
+        down, and moves of blocks, each to its best states given the rest. All of them begin with the best states of
+        the unaries, and but for a cut with a descent from there, so that there is an answer when the time is over.
+        ``auto`` takes a cut where that fits, else exact inference within the memory and time there are, else messages,
+        and where these leave a gap toulbar2 where it is installed, expansion or swap moves where these fit, and a
+        search.
     tol : float
         Gap at which the answer is good enough, in units of the log-weight; a search goes on until then.
     num_solutions : int

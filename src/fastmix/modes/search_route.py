@@ -1,4 +1,4 @@
-"""A search for any model: messages, exact parts, descents from many starts, and then chains that cool down."""
+"""A search for any model: messages, exact parts, descents, chains that cool down, and moves of blocks."""
 
 from __future__ import annotations
 
