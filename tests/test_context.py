@@ -40,6 +40,8 @@ WEAK = ising_grid(3, 3, coupling_max=0.4, attractive=True, seed=1)
 DENSE = MarkovRandomField.ising(complete_edges(4), coupling=0.7)
 FRUSTRATED = MarkovRandomField.ising(complete_edges(7), coupling=-1.0)
 ROWS = np.random.default_rng(0).integers(0, 2, (40, 4))
+#: All pairs of their columns: a graph that is given does not give way to a tree.
+PAIRS = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
 PICTURE = np.kron(np.eye(2), np.ones((4, 4)))
 NOISY = np.clip(PICTURE + np.random.default_rng(1).normal(scale=0.2, size=PICTURE.shape), 0.0, 1.0)
 NETWORK = BayesianNetwork(
@@ -74,11 +76,18 @@ DRAWING: dict[str, Call] = {
     "anneal": of(fastmix.anneal, WEAK, num_steps=10),
     "mean_field": of(fastmix.mean_field, STRONG, num_starts=3),
     "project": of(fastmix.project, STRONG, norm_bound=0.9, divergence=ReversedKL(pool_size=50)),
-    "learn": of(fastmix.learn, ROWS, moments="sampled", num_chains=64, max_iter=5),
-    "learn, tempered": of(fastmix.learn, ROWS, moments="tempered", num_chains=64, max_iter=3),
+    "learn": of(fastmix.learn, ROWS, edges=PAIRS, moments="sampled", num_chains=64, max_iter=5, tol=10.0),
+    "learn, tempered": of(fastmix.learn, ROWS, edges=PAIRS, moments="tempered", num_chains=64, max_iter=5, tol=10.0),
     "learn, hidden": of(fastmix.learn, ROWS, moments="sampled", hidden=2, num_chains=64, max_iter=3),
     "learn, several": of(
-        fastmix.learn, ROWS[:20], validation=ROWS[:20], ridge="auto", moments="sampled", num_chains=64, max_iter=3
+        fastmix.learn,
+        ROWS[:20],
+        edges=PAIRS,
+        validation=ROWS[:20],
+        ridge="auto",
+        moments="sampled",
+        num_chains=64,
+        max_iter=3,
     ),
     "score": of(fastmix.score, STRONG, np.zeros((1, 16), dtype=int), method="annealing", num_chains=64, tol=0.1),
     "denoise": of(denoise, NOISY),

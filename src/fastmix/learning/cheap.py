@@ -36,6 +36,7 @@ from fastmix.learning.tuning import (
     TREE_TIME_SHARE,
     TRIAL_SHARE,
     TRIAL_TIME_SHARE,
+    USUAL_RIDGE,
 )
 from fastmix.model import MarkovRandomField
 from fastmix.projection import project
@@ -198,6 +199,9 @@ class CheapModels:
             spread = self._spread(best, scored, rows)
             assert spread is not None  # both have scores
             error = _std_error(rows, spread) + (stats.get("validation_std_error") or 0.0)
+        is_held_back = result.ridge > USUAL_RIDGE and quality(scored) < quality(best)
+        if is_there and is_held_back:  # by a penalty that was asked for, not by chance
+            return result, []
         if not is_there:
             is_better = gain > 0.0
         elif gain < -SCORE_CAUTION * error:

@@ -53,7 +53,7 @@ __all__ = [
     "SUSPECT_PARAMETER", "SWEEP_TIME_SHARE", "TAME_ITERATIONS", "TAME_L1_FACTOR", "TAME_RIDGE", "TAME_SMALL_TOLERANCE",
     "TAME_TOLERANCE", "TOLERANCE", "TREES_OF_GAPS", "TREE_ENTRIES_PER_SECOND", "TREE_ITERATIONS", "TREE_SMOOTHING",
     "TREE_TIME_SHARE", "TRIAL_SHARE", "TRIAL_TIME_SHARE",
-    "UMBRELLA_ROUNDS", "UNSEEN_COUNT", "VALIDATION_ERROR", "VALUE_ROUNDING",
+    "UMBRELLA_ROUNDS", "UNSEEN_COUNT", "USUAL_RIDGE", "VALIDATION_ERROR", "VALUE_ROUNDING",
 ]  # fmt: skip
 
 # -- dataset.py, categories.py, data.py, files.py ---------------------------------------------------------------------
@@ -223,6 +223,8 @@ NUM_TRIALS = 3
 TRIAL_TIME_SHARE = 0.6
 #: Share of the time for the tree of rows with missing values, which what is learnt must not be worse than.
 TREE_TIME_SHARE = 0.8
+#: Ridge that a call has where none was given: larger ones hold models back because they were asked to.
+USUAL_RIDGE = 1e-3
 #: Rows, at least, of which a part tells anything.
 MIN_GUARDED_ROWS = 20
 #: Rows per parameter, from which on what chance makes of a fit is known by the number of parameters.
