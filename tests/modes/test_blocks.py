@@ -11,8 +11,9 @@ from contexts import context_of
 from fastmix import MarkovRandomField, most_probable
 from fastmix._clock import Clock
 from fastmix.errors import ModelError
-from fastmix.modes import blocks
+from fastmix.modes import blocks, bucket_bounds
 from fastmix.modes.blocks import BlockMoves, BlockSearch
+from fastmix.modes.bucket_bounds import tighten_by_buckets
 from fastmix.modes.mode_run import ModeRun
 
 
@@ -115,12 +116,34 @@ def noisy_or(seed: int, num_causes: int, num_findings: int) -> tuple[MarkovRando
     return MarkovRandomField.from_factors(counts, factors), evidence
 
 
-def test_models_of_factors_are_solved_by_the_search() -> None:
+def test_models_of_factors_are_solved_by_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_bounds, "BUCKET_BITS", (2,))  # so that no bound ends the search
     model, evidence = noisy_or(3, 40, 40)
     truth = most_probable(model, evidence=evidence, method="exact")
     found = most_probable(model, evidence=evidence, method="search", time_limit=3.0, seed=0)
     assert found.stats["moves"]["climbs of blocks"] >= 1
     assert found.log_weight == pytest.approx(truth.log_weight)
+
+
+def test_bounds_by_split_products_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(7)
+    for number in range(150):
+        model = some_model(rng, zeros=number % 3 == 0)
+        _, weights = every_state(model)
+        run = ModeRun(model, context_of())
+        before = run.upper_bound
+        monkeypatch.setattr(bucket_bounds, "BUCKET_BITS", (2, 3) if number % 2 else (20,))
+        tighten_by_buckets(run)
+        assert weights.max() - 1e-9 <= run.upper_bound <= before + 1e-9
+        if model.num_factors and not number % 2 and weights.max() > -np.inf:
+            assert run.upper_bound == pytest.approx(weights.max(), abs=1e-6)  # nothing was split
+
+
+def test_a_bound_without_splits_ends_the_search() -> None:
+    model, evidence = noisy_or(3, 30, 20)
+    found = most_probable(model, evidence=evidence, method="search", time_limit=20.0, seed=0)
+    assert found.exact
+    assert found.log_weight == pytest.approx(most_probable(model, evidence=evidence, method="exact").log_weight)
 
 
 def test_the_same_seed_moves_the_same_blocks() -> None:

@@ -246,10 +246,11 @@ def most_probable(
 
     Notes
     -----
-    Upper bounds are those of sequential tree-reweighted message passing (Kolmogorov 2006) for models of pairs, and the
-    sum of the largest entries of all terms for others. A pass takes time in proportion to the number of states for
-    each edge whose table is of Potts or truncated linear form, and to the number of its entries for others. Tables that
-    edges share are never laid out in full.
+    Upper bounds are those of sequential tree-reweighted message passing (Kolmogorov 2006) for models of pairs, and for
+    others those of mini-buckets (Dechter and Rish 2003) in the search, the sum of the largest entries of all terms
+    elsewhere. A pass takes time in proportion to the number of states for each edge whose table is of Potts or
+    truncated linear form, and to the number of its entries for others. Tables that edges share are never laid out in
+    full.
 
     toulbar2 (Hurley et al. 2016) works on costs that are rounded to whole numbers, in a process of its own; log-weights
     are computed here. A proof of it counts where rounding cannot hide more than 1e-6, or ``tol`` if that is larger;

@@ -12,6 +12,7 @@ from fastmix.model import MarkovRandomField
 from fastmix.model.forms import ising_form
 from fastmix.modes.allowed import find_allowed, penalty
 from fastmix.modes.blocks import BlockSearch
+from fastmix.modes.bucket_bounds import tighten_by_buckets
 from fastmix.modes.cooling import cool_spins
 from fastmix.modes.descents import find_modes
 from fastmix.modes.local_bounds import tighten_parts
@@ -45,6 +46,7 @@ class SearchRoute:
         tighten(run, share=1.0 if run.is_alone else SHARE_OF_MESSAGES)
         if not run.is_over:
             tighten_parts(run)
+        tighten_by_buckets(run)
         if run.is_over and run.states is not None:
             return
         if not run.clock.past():
