@@ -101,10 +101,11 @@ class Progress:
     total : int or None
         What ``done`` will be in the end, where that is known.
     unit : str
-        Unit of both: ``sweeps`` (sampling, annealing), ``iterations`` and ``rounds`` (projections, belief propagation,
-        bounds, learning, searches), ``starts`` (mean field), ``draws`` (perfect draws, bounds), ``passes``,
-        ``moves without a gain`` and ``reads`` (most probable configurations), ``walks`` and ``cases`` (bounds),
-        ``marginals`` (counting), ``methods`` (comparisons), ``rows`` (experiments) or ``parts`` (the warm-up).
+        Unit of both: ``sweeps`` (sampling, annealing), ``scales`` and ``percent of learning`` (multicanonical
+        sampling), ``iterations`` and ``rounds`` (projections, belief propagation, bounds, learning, searches),
+        ``starts`` (mean field), ``draws`` (perfect draws, bounds), ``passes``, ``moves without a gain`` and ``reads``
+        (most probable configurations), ``walks`` and ``cases`` (bounds), ``marginals`` (counting), ``methods``
+        (comparisons), ``rows`` (experiments) or ``parts`` (the warm-up).
     per_second : float
         Updates of single variables per second for samplers, otherwise units per second.
     seconds : float

@@ -84,7 +84,7 @@ def test_draws_have_the_right_frequencies() -> None:
         np.testing.assert_allclose(found, exact.marginal(i), atol=6 * 0.5 / np.sqrt(len(draws)))
 
 
-@pytest.mark.parametrize("method", ["swendsen-wang", "annealed"])
+@pytest.mark.parametrize("method", ["swendsen-wang", "multicanonical"])
 def test_other_methods_refuse_in_one_sentence(method: str) -> None:
     from fastmix import UnfitMethodError
 

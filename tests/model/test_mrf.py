@@ -181,7 +181,7 @@ class TestAccess:
     @pytest.mark.parametrize(
         ("state", "message"),
         [
-            ("windy", r"^state of variable 'wind' .*got 'windy'.*'mid'$"),
+            ("windy", r"^state of variable 'wind' .*got 'windy'.*'mid'"),
             (3, r"^state of variable 'wind' .*got 3"),
             (-1, r"^state of variable 'wind' .*got -1"),
             (0.9, r"^state of variable 'wind' .*got 0\.9"),

@@ -263,9 +263,9 @@ def most_probable(
 
     Examples
     --------
-    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.0, -0.2])
+    >>> model = MarkovRandomField.ising([(0, 1), (1, 2)], coupling=1.0, field=[0.5, 0.1, -0.2])
     >>> most_probable(model, evidence={2: 0})
-    MostProbableResult(log_weight=1.7, exact, method='cut', MarkovRandomField(3 variables of 2 states, 2 edges))
+    MostProbableResult(log_weight=1.6, exact, method='cut', MarkovRandomField(3 variables of 2 states, 2 edges))
     >>> most_probable(model, variables=[2]).states.tolist()
     [-1, -1, 1]
     >>> most_probable(model, num_solutions=3).solutions.tolist()
@@ -287,9 +287,14 @@ def most_probable(
     tol = check_positive("tol", tol, "number", or_zero=True)
     if memory_limit is not None:
         memory_limit = check_positive("memory_limit", memory_limit, "number of bytes")
-    options: dict[str, Any] = {"method": method, "tol": tol, "memory_limit": memory_limit, "variables": wanted}
-    if num_solutions > 1:
-        options |= {"num_solutions": num_solutions, "min_distance": min_distance}
+    options: dict[str, Any] = {
+        "method": method,
+        "tol": tol,
+        "num_solutions": num_solutions,
+        "min_distance": min_distance,
+        "memory_limit": memory_limit,
+        "variables": wanted,
+    }
     with open_context(
         "most probable", model, evidence=evidence, seed=seed, time_limit=time_limit, progress=progress, options=options
     ) as context:

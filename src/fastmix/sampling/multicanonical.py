@@ -126,7 +126,7 @@ class Multicanonical(Method):
     --------
     >>> import fastmix
     >>> edges = fastmix.graphs.grid_edges(3, 3)
-    >>> model = fastmix.MarkovRandomField.potts(edges, coupling=1.0, num_states=3)
+    >>> model = fastmix.MarkovRandomField.ising(edges, coupling=0.8)
     >>> result = fastmix.infer(model, method="multicanonical", num_sweeps=4000, seed=1)
     >>> exact = fastmix.infer(model, method="exact")
     >>> str(result.status), bool(abs(result.log_z - exact.log_z) < 4 * result.log_z_std_error)
@@ -134,7 +134,7 @@ class Multicanonical(Method):
 
     One run tells about all scales of the tables:
 
-    >>> half = fastmix.MarkovRandomField.potts(edges, coupling=0.5, num_states=3)
+    >>> half = fastmix.MarkovRandomField.ising(edges, coupling=0.4)
     >>> bool(abs(result.series.log_z(0.5) - fastmix.infer(half, method="exact").log_z) < 0.1)
     True
     """
