@@ -40,6 +40,7 @@ def every_state(model: MarkovRandomField) -> tuple[Any, Any]:
     return states, np.atleast_1d(model.log_weight(states))
 
 
+@pytest.mark.nojit
 def test_a_move_is_best_given_what_stays() -> None:
     rng = np.random.default_rng(0)
     moved = 0

@@ -60,11 +60,10 @@ def plain_sweep(model: MarkovRandomField, states: list[int], stream: oracle.Stre
     return energy_of(model, states)
 
 
+@pytest.mark.nojit
 @pytest.mark.parametrize("seed", range(20))
 def test_sweeps_follow_the_definition(seed: int) -> None:
     model = oracle.random_model(np.random.default_rng(seed), num_variables=5)
-    if model.has_forbidden:
-        pytest.skip("forbids pairs")
     start = independent_states(model, 1, np.random.default_rng(seed))
     walkers = Walkers(model, start.copy(), seed, 1)
     collected = [Collected.of(model)]
@@ -86,6 +85,7 @@ def test_sweeps_follow_the_definition(seed: int) -> None:
     assert collected[0].total == pytest.approx(total)
 
 
+@pytest.mark.nojit
 def test_visited_energies_sink() -> None:
     model = MarkovRandomField.ising([(0, 1)], coupling=0.3)
     walkers = Walkers(model, np.zeros((1, 2), dtype=np.int64), 0, 1)
@@ -102,6 +102,7 @@ def test_visited_energies_sink() -> None:
     assert np.abs(np.diff(lost)) <= np.abs(np.diff(visits[[1, 3]])) + 1e-9
 
 
+@pytest.mark.nojit
 def test_energies_beyond_the_ends_belong_to_these_and_sink_less() -> None:
     model = MarkovRandomField.ising([(0, 1)], coupling=2.0)
     walkers = Walkers(model, np.zeros((1, 2), dtype=np.int64), 0, 1)
