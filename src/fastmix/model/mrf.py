@@ -615,6 +615,8 @@ class MarkovRandomField(Constructors):
             factor = 0.0
         else:
             factor = 1.0 / _checks.check_positive("temperature", temperature, "number")
+            if math.isinf(factor):
+                raise ValueError(f"temperature must not be so low that its inverse overflows, got {temperature}")
 
         def scaled(values: FloatArray) -> FloatArray:
             return np.where(values > -np.inf, factor * np.where(values > -np.inf, values, 0.0), -np.inf)

@@ -469,6 +469,8 @@ class Observables:
         curve = getattr(self, name, None) if isinstance(name, str) and not name.startswith("_") else None
         if not isinstance(curve, Estimate):
             raise ValueError(f"name must be one of {', '.join(['log_z', *_CURVES])}, got {describe(name)}")
+        if label is not None and not isinstance(label, str):
+            raise TypeError(f"label must be text, got {describe(label)}")
         axes = _show.new_axes(axes)
         order = np.argsort(self.temperatures)
         axes.errorbar(self.temperatures[order], curve.value[order], curve.std_error[order], marker=".", label=label)
