@@ -301,8 +301,8 @@ def _judge(
     )
     error = np.hypot(error, overlooked)
     error[certain_entries(model)] = 0.0
-    seed = context.seed_of("walkers")
-    series = EnergySeries(run.energies, run.weights, _log_z_of_unaries(model), f"multicanonical {seed}")
+    name = f"multicanonical {walkers.seed}"
+    series = EnergySeries(run.energies, run.weights, _log_z_of_unaries(model), name)
     log_z = series.log_z()
     estimate = float(log_z.value)
     log_z_error = math.hypot(float(log_z.std_error), overlooked)
