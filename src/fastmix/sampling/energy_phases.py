@@ -62,7 +62,7 @@ class EnergySeries:
     # -- averages at a scale -------------------------------------------------------------------------------------------
 
     def log_z(self, scale: float = 1.0) -> Estimate:
-        """Log Z of the model at a scale of the tables."""
+        """Log Z at a scale of the energy; what tables say of one variable alone, or of none, is not scaled."""
         start = self._sums(0.0)
         end = self._sums(scale)
         return self._jackknife(lambda kept: self.log_z_start + _log_total(end, kept) - _log_total(start, kept))
