@@ -56,7 +56,8 @@ class MulticanonicalResult(ChainResult):
     Attributes
     ----------
     std_error : float array, aligned with ``model.log_unary``
-        Standard error of every probability: the jackknife over the halves of all walkers, and one over the number of round trips.
+        Standard error of every probability: the jackknife over the halves of all walkers, and one over the number of
+        round trips.
     states : int array (walkers, n)
         One configuration of every walker, drawn by how much more probable the model makes it.
     series : EnergySeries
